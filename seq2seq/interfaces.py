@@ -1,0 +1,159 @@
+"""The seams of the package: what data, attention, models, search and training hand to each other.
+
+Shape legend, used in every docstring: B batch (sentences), S source length, T target length, V vocabulary,
+D model width, H heads, K beam width, N = B x K decoder rows, Q queries. Batch comes first everywhere. Masks are bool
+and True means "real token, may be attended". Token ids are int64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+"""Ids of the special tokens; every tokenizer is trained with exactly these."""
+
+Self = TypeVar("Self")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sentence pairs, padded on the right with PAD.
+
+    source (B, S) ends each row with EOS. target_in (B, T) is BOS y1 .. yn and target_out (B, T) is y1 .. yn EOS.
+    rows (B,) are the pairs' positions in their split, so that outputs can be put back in order.
+    """
+
+    source: Tensor
+    source_mask: Tensor
+    target_in: Tensor
+    target_out: Tensor
+    target_mask: Tensor
+    rows: Tensor
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
+        return Batch(*(getattr(self, field.name).to(device, non_blocking=non_blocking) for field in fields(self)))
+
+    def pin_memory(self) -> Batch:
+        return Batch(*(getattr(self, field.name).pin_memory() for field in fields(self)))
+
+    def __len__(self) -> int:
+        return self.source.shape[0]
+
+
+@dataclass(frozen=True)
+class SampledAttention:
+    """What the score-function (REINFORCE) gradient of hard attention needs, one entry a query.
+
+    log_probability (B, Q): log-probability of the sampled source position. entropy (B, Q): entropy of the weights.
+    """
+
+    log_probability: Tensor
+    entropy: Tensor
+
+
+@dataclass(frozen=True)
+class AttentionOutput:
+    """context (B, Q, Dv), weights (B, Q, S), and the sampling record of hard attention in training (else None)."""
+
+    context: Tensor
+    weights: Tensor
+    sampling: SampledAttention | None = None
+
+
+@dataclass(frozen=True)
+class DecoderOutput:
+    """features (B, T, D) for the output layer, and the sampling record of hard attention, entries (B, T)."""
+
+    features: Tensor
+    sampling: SampledAttention | None = None
+
+
+class Memory(Protocol):
+    """What an encoder leaves for the decoder; each model has its own. mask (B, S) tells real source tokens."""
+
+    @property
+    def mask(self) -> Tensor: ...
+
+
+class State(Protocol):
+    """A decoder's state for N = B x K rows, sentence-major (row b * K + k).
+
+    It also holds what it needs of the memory, once a sentence: the K rows of one sentence share it.
+    """
+
+    def select(self: Self, rows: Tensor) -> Self:
+        """State of new rows. rows (B', K') holds old row numbers.
+
+        Each line of `rows` stays within one sentence, and lines come in ascending order of sentence, each sentence at
+        most once: so B' == B means that no sentence has left, and the memory need not be touched. K' may differ
+        from K. The old state must not be used afterwards (buffers may be reused).
+        """
+        ...
+
+
+@runtime_checkable
+class Model(Protocol):
+    """A translation model as training and search see it. Implementations are plain `nn.Module`s."""
+
+    output: OutputLayer
+    attends: bool
+    """False where there are no attention weights to show (the fixed-context model)."""
+
+    def encode(self, source: Tensor, mask: Tensor) -> Any:
+        """source (B, S), mask (B, S) -> Memory of B sentences."""
+        ...
+
+    def decode(self, target_in: Tensor, memory: Any, target_mask: Tensor | None = None) -> DecoderOutput:
+        """Teacher-forced, whole target at once: target_in (B, T) -> features (B, T, D).
+
+        Positions never see later ones. Features at padding are unspecified (but finite).
+        """
+        ...
+
+    def start(self, memory: Any) -> Any:
+        """State before the first step, K = 1 (B rows)."""
+        ...
+
+    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any, Tensor | None]:
+        """One step: tokens (N,), the previous output of each row (BOS first) -> features (N, D), the next state, and
+        attention weights (N, H, S) of this step (H = 1 for single-head models; None if the model does not attend).
+        """
+        ...
+
+    def logits(self, features: Tensor) -> Tensor:
+        """(..., D) -> (..., V) unnormalised scores; `output` applied."""
+        ...
+
+
+class OutputLayer(Protocol):
+    """The last projection. Training fuses it with the loss, so it exposes its parameters instead of hiding them."""
+
+    weight: nn.Parameter  # (V, D)
+    bias: nn.Parameter | None  # (V,)
+
+    def __call__(self, features: Tensor) -> Tensor: ...
+
+
+Step = Callable[[Tensor, Any], tuple[Tensor, Any, "Tensor | None"]]
+"""What a search sees: tokens (N,), state -> log-probabilities (N, V) float32, next state, weights (N, H, S) or None."""
+
+
+@dataclass
+class Hypothesis:
+    """One translation of one sentence.
+
+    tokens: ids without BOS and EOS. log_probability: sum over tokens, EOS included when finished. score: what ranks
+    hypotheses (log_probability after normalisation and penalties). weights: (len(tokens) [+ 1 for EOS], H, S') float32
+    attention over the sentence's own S' source tokens, or None. finished: False when cut at the length limit.
+    """
+
+    tokens: list[int]
+    log_probability: float
+    score: float
+    finished: bool
+    weights: Tensor | None = None
