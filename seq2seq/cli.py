@@ -1,0 +1,87 @@
+"""`seq2seq COMMAND [overrides]`: finds the command, runs it, and turns what goes wrong into one or two lines.
+
+Exit status: 0 done; 1 a fault of ours (with a traceback); 2 something the user can put right; 75 stopped by SIGTERM
+after saving (run the same command to go on); 130 interrupted by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+
+from seq2seq import __version__
+from seq2seq.errors import UserError
+
+PREEMPTED = 75
+INTERRUPTED = 130
+
+COMMANDS = {
+    "train": "train one model (or several: -m model=rnn,bahdanau) and score it on its test sets",
+    "compare": "train and score several models on the same data and write a report",
+    "report": "compare finished runs, or hypothesis files from elsewhere, in HTML, Markdown and JSON",
+    "evaluate": "score a checkpoint, or a file of translations, with sacreBLEU",
+    "translate": "translate lines from standard input or a file",
+    "score": "log-probabilities that a model gives to translations",
+    "average": "average several checkpoints into one bundle",
+    "export": "write a bundle, or a CTranslate2 model, from a checkpoint",
+}
+
+USAGE = """usage: seq2seq COMMAND [key=value ...]
+
+{commands}
+
+  seq2seq COMMAND --help    what a command takes, with examples
+  seq2seq --version
+
+Start here (built-in data, no network):
+  seq2seq train model=bahdanau trainer.max_time=00:00:03:00
+  echo "the man sees the dog ." | seq2seq translate checkpoint=runs/bahdanau-grammar-seed1
+"""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a command line and exit with its status."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        width = max(map(len, COMMANDS))
+        print(USAGE.format(commands="\n".join(f"  {name:<{width}}  {text}" for name, text in COMMANDS.items())))
+        return 0 if arguments else 2
+    if arguments[0] == "--version":
+        print(__version__)
+        return 0
+    command, rest = arguments[0], arguments[1:]
+    if command not in COMMANDS:
+        from seq2seq.commands.suggestions import nearest
+
+        return fail(f"there is no command {command!r}{nearest(command, COMMANDS)}\nCommands: {', '.join(COMMANDS)}")
+    from seq2seq.commands import configuration
+
+    if {"-h", "--help"} & set(rest):
+        print(configuration.help_text(command))
+        return 0
+    return guarded(configuration.launch, command, import_module(f"seq2seq.commands.{command}").main, rest)
+
+
+def guarded(function, *arguments) -> int:  # type: ignore[no-untyped-def]
+    """Call `function`; give the exit status for how it ended."""
+    try:
+        return function(*arguments) or 0
+    except UserError as error:
+        return fail(str(error))
+    except KeyboardInterrupt:
+        return fail("interrupted; the same command goes on from the last checkpoint", INTERRUPTED)
+    except BrokenPipeError:
+        # The reader has gone: keep the interpreter's closing flush from complaining about it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except MemoryError:
+        return fail("out of memory; lower data.max_tokens or model.width")
+
+
+def fail(message: str, status: int = 2) -> int:
+    print(f"error: {message}", file=sys.stderr)
+    return status

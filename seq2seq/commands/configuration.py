@@ -1,0 +1,138 @@
+"""Composing a command's configuration, and saying in plain words what is wrong with it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from seq2seq.commands.suggestions import nearest
+from seq2seq.errors import UserError
+
+Main = Callable[[DictConfig], "int | None"]
+
+
+def config_dir() -> Path:
+    """The folder of YAML files: inside an installed package, beside it in a checkout."""
+    package = Path(__file__).parents[1]
+    for folder in (package / "conf", package.parent / "conf"):
+        if (folder / "train.yaml").is_file():
+            return folder
+    raise UserError(f"the configuration files are missing beside {package}\nInstall the package again.")
+
+
+def launch(command: str, main: Main, arguments: list[str]) -> int:
+    """Compose `command`'s configuration from `arguments` as Hydra does and call `main` with it (once a job under -m)."""
+    import hydra
+
+    status = 0
+
+    def task(config: DictConfig) -> None:
+        nonlocal status
+        from seq2seq.commands.validation import check
+
+        check(config, command)
+        status = main(config) or 0
+
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    sys.argv = [f"seq2seq {command}", *arguments]
+    try:
+        hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=command)(task)()
+    except (hydra.errors.HydraException, OmegaConfBaseException) as error:
+        raise UserError(explain(error, command, arguments)) from error
+    return status
+
+
+def compose(config_name: str, overrides: list[str]) -> DictConfig:
+    """The configuration of `config_name` under `overrides`, with Hydra's own node (for `choices`)."""
+    import hydra
+
+    with hydra.initialize_config_dir(str(config_dir()), version_base="1.3"):
+        try:
+            return hydra.compose(config_name, overrides, return_hydra_config=True)
+        except (hydra.errors.HydraException, OmegaConfBaseException) as error:
+            raise UserError(explain(error, config_name, overrides)) from error
+
+
+def help_text(command: str) -> str:
+    """What `seq2seq COMMAND --help` prints: the command's YAML file, which documents itself, and the groups' choices."""
+    text = (config_dir() / f"{command}.yaml").read_text(encoding="utf-8")
+    keys = text.split("# hydra:")[0].rstrip()
+    lines = [f"usage: seq2seq {command} [key=value ...] [-m] [--cfg job]", "", keys, "", "Choices:"]
+    for group, options in groups():
+        lines.append(f"  {group}: {', '.join(options)}")
+    return "\n".join(lines)
+
+
+def groups() -> Iterator[tuple[str, list[str]]]:
+    """Every config group with its options."""
+    root = config_dir()
+    for folder in sorted(path for path in root.rglob("*") if path.is_dir()):
+        options = sorted(path.stem for path in folder.glob("*.yaml"))
+        if options:
+            yield folder.relative_to(root).as_posix(), options
+
+
+def explain(error: Exception, command: str, overrides: list[str]) -> str:
+    """Two lines at most on why `overrides` do not compose: the culprit and the nearest right spelling."""
+    from hydra.errors import MissingConfigException
+
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        group, _, name = str(error.missing_cfg_file).rpartition("/")
+        options = dict(groups()).get(group, [])
+        hint = f"\nChoices: {', '.join(options)}" if options else ""
+        return f"{group}={name}: no such choice{nearest(name, options)}{hint}"
+    for override in overrides:
+        key = override.split("=")[0].lstrip("+~")
+        if override.startswith("-") or "=" not in override:
+            continue
+        if not known(key, command, overrides):
+            return f"unknown key {key!r} in {override!r}{_nearest_key(key, command)}\nSee seq2seq {command} --help"
+    first = [line for line in str(error).splitlines() if line.strip()]
+    return "\n".join(first[:2])
+
+
+def known(key: str, command: str, overrides: list[str]) -> bool:
+    """Whether `key` names a group or a key of the command's configuration under the group choices in `overrides`."""
+    if key.split(".")[0] == "hydra" or key.split("@")[0] in dict(groups()):
+        return True
+    return OmegaConf.select(_without_details(command, overrides), key, default=_MISSING) is not _MISSING
+
+
+_MISSING = object()
+
+
+def _without_details(command: str, overrides: list[str]) -> DictConfig:
+    """The configuration with the group choices of `overrides` only."""
+    import hydra
+
+    names = dict(groups())
+    choices = [text for text in overrides if text.split("=")[0] in names]
+    for attempt in (choices, []):
+        try:
+            with hydra.initialize_config_dir(str(config_dir()), version_base="1.3"):
+                return hydra.compose(command, attempt)
+        except (hydra.errors.HydraException, OmegaConfBaseException):
+            continue
+    return OmegaConf.create()
+
+
+def _nearest_key(key: str, command: str) -> str:
+    keys = list(flat_keys(OmegaConf.to_container(_without_details(command, []), resolve=False)))
+    elsewhere = [name for name in keys if name.split(".")[-1] == key.split(".")[-1]]
+    if elsewhere:
+        return f" (did you mean {' or '.join(repr(name) for name in elsewhere[:3])}?)"
+    return nearest(key, [*keys, *(name for name, _ in groups())])
+
+
+def flat_keys(node: Any, prefix: str = "") -> Iterator[str]:
+    """Dotted names of every key below `node`."""
+    if isinstance(node, dict):
+        for name, value in node.items():
+            yield f"{prefix}{name}"
+            yield from flat_keys(value, f"{prefix}{name}.")

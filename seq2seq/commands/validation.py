@@ -1,0 +1,112 @@
+"""Checks that need no data: unknown keys, wrong types and foreign targets anywhere in a composed configuration."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from omegaconf import DictConfig, OmegaConf
+
+from seq2seq.commands.suggestions import nearest
+from seq2seq.errors import UserError
+
+TRUSTED = ("seq2seq.", "lightning.", "torch.optim.")
+"""Packages whose classes a configuration may name."""
+
+
+def check(config: DictConfig, command: str) -> None:
+    """Refuse what could not work.
+
+    Raises:
+        UserError: a key that nothing reads, a value of the wrong type, or a `_target_` outside the trusted packages.
+    """
+    from seq2seq.commands.configuration import config_dir
+
+    own = OmegaConf.load(config_dir() / f"{command}.yaml")
+    included = [OmegaConf.load(config_dir() / f"{name}.yaml") for name in _includes(own)]
+    allowed = {str(key) for source in (own, *included) for key in source} - {"defaults", "hydra"}
+    allowed |= {group for source in (own, *included) for group in _groups(source)}
+    for key in config:
+        if key not in allowed:
+            raise UserError(f"unknown key {str(key)!r}{nearest(str(key), allowed)}\nSee seq2seq {command} --help")
+    for path, node in targets(OmegaConf.to_container(config, resolve=True)):
+        check_target(path, node)
+
+
+def targets(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every mapping with a `_target_` below `node`, with its dotted path."""
+    if isinstance(node, dict):
+        if "_target_" in node:
+            yield path, node
+        for name, value in node.items():
+            yield from targets(value, f"{path}.{name}" if path else str(name))
+    elif isinstance(node, list):
+        for number, value in enumerate(node):
+            yield from targets(value, f"{path}[{number}]")
+
+
+def check_target(path: str, node: dict[str, Any]) -> None:
+    """Hold one node against the signature of what it names."""
+    target = str(node["_target_"])
+    if not target.startswith(TRUSTED):
+        raise UserError(f"{path}._target_: {target!r} is refused\nOnly {', '.join(TRUSTED)} may be named there.")
+    function = locate(target, path)
+    parameters = inspect.signature(function).parameters
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    hints = get_type_hints(function.__init__ if inspect.isclass(function) else function)
+    for key, value in node.items():
+        if key.startswith("_") and key.endswith("_"):
+            continue
+        if key not in parameters:
+            raise UserError(f"unknown key '{path}.{key}'{nearest(key, parameters)}\nIt takes {', '.join(parameters)}.")
+        if key in hints and not fits(value, hints[key]):
+            raise UserError(f"{path}.{key}={value!r} has the wrong type: {describe(hints[key])} is needed")
+
+
+def locate(target: str, path: str) -> Any:
+    module, _, name = target.rpartition(".")
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"{path}._target_: cannot import {target!r}: {error}") from error
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a plain YAML value suits a type hint; hints beyond plain types are left to the constructor."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return any(fits(value, option) for option in get_args(hint))
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
+    if hint in (None, type(None)):
+        return value is None
+    if hint is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if hint in (bool, str):
+        return isinstance(value, hint)
+    return True
+
+
+def describe(hint: Any) -> str:
+    if get_origin(hint) in (Union, types.UnionType):
+        return " or ".join(describe(option) for option in get_args(hint))
+    if get_origin(hint) is Literal:
+        return " or ".join(repr(choice) for choice in get_args(hint))
+    return {type(None): "null", None: "null"}.get(hint, getattr(hint, "__name__", str(hint)))
+
+
+def _includes(config: Any) -> list[str]:
+    """Root files that a root file's defaults list names, such as `train` in compare.yaml."""
+    return [entry for entry in config.get("defaults", []) if isinstance(entry, str) and entry != "_self_"]
+
+
+def _groups(config: Any) -> Iterator[str]:
+    for entry in config.get("defaults", []):
+        if isinstance(entry, DictConfig):
+            for name in entry:
+                yield str(name).split()[-1].split("@")[0].split("/")[0]
