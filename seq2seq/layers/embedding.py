@@ -1,0 +1,36 @@
+"""Token embeddings."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from seq2seq.errors import UserError
+from seq2seq.interfaces import PAD
+
+
+class Embedding(nn.Module):
+    """Rows of `weight` (V, D) times `scale`: tokens (...) -> (..., D).
+
+    PAD's row starts at zero and receives no gradient from here. `weight` may be another layer's parameter (tied
+    embeddings). A fresh one is N(0, D^-1/2): times `scale` = sqrt(D) (Vaswani et al. 2017, section 3.4) its
+    features have unit variance, and as a tied output layer it gives logits of unit variance for such features.
+    """
+
+    def __init__(self, vocabulary: int, width: int, scale: float = 1.0, weight: nn.Parameter | None = None) -> None:
+        super().__init__()
+        if vocabulary <= PAD + 1 or width < 1:
+            raise UserError(f"an embedding needs vocabulary > {PAD + 1} and width > 0, got {vocabulary} and {width}")
+        if weight is None:
+            weight = nn.Parameter(torch.empty(vocabulary, width).normal_(std=width**-0.5))
+            with torch.no_grad():
+                weight[PAD] = 0
+        elif weight.shape != (vocabulary, width):
+            raise UserError(f"tied weight has shape {tuple(weight.shape)}, the embedding needs {(vocabulary, width)}")
+        self.weight = weight
+        self.scale = scale
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        embedded = F.embedding(tokens, self.weight, padding_idx=PAD)
+        return embedded if self.scale == 1.0 else embedded * self.scale

@@ -1,0 +1,33 @@
+"""The last projection, from features to vocabulary scores."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from seq2seq.errors import UserError
+
+
+class OutputLayer(nn.Module):
+    """logits = features W^T + b: (..., D) -> (..., V).
+
+    `weight` (V, D) may be an embedding's parameter (tied; Press and Wolf 2017); a fresh one is N(0, D^-1/2). The bias
+    starts at zero.
+    """
+
+    bias: nn.Parameter | None
+
+    def __init__(self, width: int, vocabulary: int, weight: nn.Parameter | None = None, bias: bool = True) -> None:
+        super().__init__()
+        if width < 1 or vocabulary < 1:
+            raise UserError(f"an output layer needs width > 0 and vocabulary > 0, got {width} and {vocabulary}")
+        if weight is None:
+            weight = nn.Parameter(nn.init.normal_(torch.empty(vocabulary, width), std=width**-0.5))
+        elif weight.shape != (vocabulary, width):
+            raise UserError(f"tied weight has shape {tuple(weight.shape)}, the output needs {(vocabulary, width)}")
+        self.weight = weight
+        self.bias = nn.Parameter(torch.zeros(vocabulary)) if bias else None
+
+    def forward(self, features: Tensor) -> Tensor:
+        return F.linear(features, self.weight, self.bias)
