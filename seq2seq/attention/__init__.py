@@ -1,0 +1,44 @@
+"""Attention: scores, alignments, pooling and multi-head attention, as plain torch modules."""
+
+from seq2seq.attention.alignment import (
+    Alignment,
+    HardAlignment,
+    LocalMonotonicAlignment,
+    LocalPredictiveAlignment,
+    SoftAlignment,
+    UnnormalizedAlignment,
+)
+from seq2seq.attention.attention import Attention
+from seq2seq.attention.masks import band_mask, causal_mask, lengths_to_mask, masked_softmax
+from seq2seq.attention.memory import AttentionMemory
+from seq2seq.attention.scores import (
+    AdditiveScore,
+    DotScore,
+    GaussianScore,
+    GeneralScore,
+    ScaledDotScore,
+    Score,
+    UniformScore,
+)
+
+__all__ = [
+    "AdditiveScore",
+    "Alignment",
+    "Attention",
+    "AttentionMemory",
+    "DotScore",
+    "GaussianScore",
+    "GeneralScore",
+    "HardAlignment",
+    "LocalMonotonicAlignment",
+    "LocalPredictiveAlignment",
+    "ScaledDotScore",
+    "Score",
+    "SoftAlignment",
+    "UniformScore",
+    "UnnormalizedAlignment",
+    "band_mask",
+    "causal_mask",
+    "lengths_to_mask",
+    "masked_softmax",
+]
