@@ -1,0 +1,218 @@
+"""BLEU, chrF and TER by sacreBLEU, with bootstrap intervals, length buckets and the two failures past the bottleneck.
+
+Point scores are sacreBLEU's to the last bit: its own segment statistics, summed and scored by its own functions.
+Intervals are its own bootstrap too (Koehn, 2004): the same resamples for the same seed, the sums done in one matrix
+product instead of a gather, so that every length bucket can afford one.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from sacrebleu.metrics.base import Metric
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
+
+from seq2seq.errors import UserError
+from seq2seq.evaluation.lengths import LONG, SHORT, rows_by_length, rows_of_lengths, split_like_reference
+
+SAMPLES = 1000
+SEED = 12345
+"""sacreBLEU's own defaults for its bootstrap."""
+
+REPEAT_ORDER = 4
+
+
+class CorpusStatistics:
+    """One metric's sufficient statistics of a system, a row a segment; any subset of rows scores without recounting."""
+
+    def __init__(self, metric: Metric, hypotheses: Sequence[str], references: Sequence[str]) -> None:
+        self.metric = metric
+        counts = metric._extract_corpus_statistics(hypotheses, [references])
+        self.counts = np.array(counts, dtype=np.float64)
+        self.signature = metric.get_signature().format()
+
+    def score(self, rows: Sequence[int] | None = None) -> float:
+        """Corpus score of the given rows (default all), on sacreBLEU's scale: 0 to 100, TER from 0 upwards."""
+        counts = self.counts if rows is None else self.counts[list(rows)]
+        return self._score(counts.sum(axis=0))
+
+    def resampled(self, rows: Sequence[int] | None, samples: int, seed: int) -> np.ndarray:
+        """(samples,) corpus scores of bootstrap resamples of the rows; the draws are sacreBLEU's for this seed."""
+        counts = self.counts if rows is None else self.counts[list(rows)]
+        return np.array([self._score(sums) for sums in _resampled_sums(counts, samples, seed)])
+
+    def interval(self, rows: Sequence[int] | None = None, samples: int = SAMPLES, seed: int = SEED) -> dict[str, float]:
+        """{"score", "low", "high"}: the score and the 95% bootstrap percentile interval."""
+        low, high = percentile_interval(self.resampled(rows, samples, seed))
+        return {"score": self.score(rows), "low": low, "high": high}
+
+    def _score(self, sums: np.ndarray) -> float:
+        return float(self.metric._compute_score_from_stats(sums.tolist()).score)
+
+
+def evaluate_texts(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    sources: Sequence[str],
+    *,
+    tokenize: str = "13a",
+    lowercase: bool = False,
+    samples: int = SAMPLES,
+    seed: int = SEED,
+    reference_parts: Sequence[Sequence[str]] | None = None,
+) -> dict[str, Any]:
+    """Every score of one system on one test set, as plain values for a run's metrics.json.
+
+    All three lists are detokenised text, one entry a segment, in the same order; `tokenize` and `lowercase` are
+    sacreBLEU's (BLEU, and chrF for the latter; TER keeps sacreBLEU's
+    defaults). "samples" and "seed" rule the bootstrap.
+
+    Returns {"segments", "bleu", "chrf", "ter", "length_ratio", "repetition_rate", "retention", "by_length",
+    "bootstrap"}. Each of the three metrics is {"score", "low", "high", "signature"}, the bounds a 95% interval.
+    "length_ratio" is hypothesis tokens / reference tokens as BLEU counts them. "repetition_rate": `repetition_rate`.
+    "retention": `retention`, or None. "by_length" lists the source-length buckets that hold a segment:
+    {"low", "high", "segments", "bleu", "chrf"}. With `reference_parts`, the parts each reference was joined from,
+    "by_part" follows: `bleu_by_part`.
+
+    Raises UserError for lists of different lengths, no segments at all, or an unknown tokenizer.
+    """
+    if not len(hypotheses) == len(references) == len(sources):
+        raise UserError(
+            f"cannot score {len(hypotheses)} hypotheses against {len(references)} references of {len(sources)} sources;"
+            "\nall three need one line a segment"
+        )
+    if not references:
+        raise UserError("cannot score an empty test set; give at least one segment")
+    bleu = CorpusStatistics(bleu_metric(tokenize, lowercase), hypotheses, references)
+    chrf = CorpusStatistics(CHRF(lowercase=lowercase), hypotheses, references)
+    ter = CorpusStatistics(TER(), hypotheses, references)
+    result: dict[str, Any] = {"segments": len(references)}
+    for name, statistics in (("bleu", bleu), ("chrf", chrf), ("ter", ter)):
+        result[name] = {**statistics.interval(None, samples, seed), "signature": statistics.signature}
+    hypothesis_tokens, reference_tokens = bleu.counts[:, :2].sum(axis=0)
+    result["length_ratio"] = float(hypothesis_tokens / reference_tokens) if reference_tokens else 0.0
+    result["repetition_rate"] = repetition_rate(hypotheses)
+    result["retention"] = retention(bleu, sources, samples, seed)
+    result["by_length"] = [
+        {
+            "low": low,
+            "high": high,
+            "segments": len(rows),
+            "bleu": bleu.interval(rows, samples, seed),
+            "chrf": chrf.interval(rows, samples, seed),
+        }
+        for low, high, rows in rows_by_length(sources)
+    ]
+    if reference_parts is not None:
+        result["by_part"] = bleu_by_part(
+            hypotheses, reference_parts, tokenize=tokenize, lowercase=lowercase, samples=samples, seed=seed
+        )
+    result["bootstrap"] = {"samples": samples, "seed": seed, "confidence": 0.95}
+    return result
+
+
+def bleu_metric(tokenize: str = "13a", lowercase: bool = False) -> BLEU:
+    """sacreBLEU's corpus BLEU. Raises UserError for a tokenizer that sacreBLEU does not have."""
+    if tokenize not in BLEU.TOKENIZERS:
+        known = ", ".join(sorted(BLEU.TOKENIZERS))
+        raise UserError(f"sacreBLEU has no tokenizer {tokenize!r}; choose one of: {known}")
+    return BLEU(tokenize=tokenize, lowercase=lowercase, force=True)
+
+
+def sentence_scores(
+    hypotheses: Sequence[str], references: Sequence[str], *, tokenize: str = "13a", lowercase: bool = False
+) -> dict[str, list[float]]:
+    """{"bleu", "chrf"}: sacreBLEU's sentence scores (BLEU with effective order), an entry a segment."""
+    bleu = BLEU(tokenize=tokenize, lowercase=lowercase, force=True, effective_order=True)
+    chrf = CHRF(lowercase=lowercase)
+    statistics = {"bleu": CorpusStatistics(bleu, hypotheses, references)}
+    statistics["chrf"] = CorpusStatistics(chrf, hypotheses, references)
+    return {name: [each._score(row) for row in each.counts] for name, each in statistics.items()}
+
+
+def retention(
+    bleu: CorpusStatistics, sources: Sequence[str], samples: int = SAMPLES, seed: int = SEED
+) -> dict[str, float] | None:
+    """How much of its quality a system keeps on long sentences: BLEU at 40+ source words / BLEU at 10-19.
+
+    {"score", "low", "high"}, 1.0 meaning that length costs nothing. The two groups are disjoint and are resampled
+    apart. None where either group is empty or the short one scores 0.
+    """
+    short, long = rows_of_lengths(sources, *SHORT), rows_of_lengths(sources, *LONG)
+    if not short or not long or bleu.score(short) == 0:
+        return None
+    below = bleu.resampled(short, samples, seed)
+    above = bleu.resampled(long, samples, seed + 1)
+    low, high = percentile_interval(above[below > 0] / below[below > 0])
+    return {"score": bleu.score(long) / bleu.score(short), "low": low, "high": high}
+
+
+def repetition_rate(texts: Sequence[str]) -> float:
+    """Share of white-space words that only say again what was just said, between 0 and 1.
+
+    A word counts when it lies in an n-gram, n = 1 to 4, that equals the n words right before it: all copies but the
+    first. "a b a b a b ." has 4 of 7.
+    """
+    total = repeated = 0
+    for text in texts:
+        words = text.split()
+        marked = [False] * len(words)
+        for n in range(1, REPEAT_ORDER + 1):
+            for start in range(n, len(words) - n + 1):
+                if words[start : start + n] == words[start - n : start]:
+                    marked[start : start + n] = [True] * n
+        total += len(words)
+        repeated += sum(marked)
+    return repeated / total if total else 0.0
+
+
+def bleu_by_part(
+    hypotheses: Sequence[str],
+    reference_parts: Sequence[Sequence[str]],
+    *,
+    tokenize: str = "13a",
+    lowercase: bool = False,
+    samples: int = SAMPLES,
+    seed: int = SEED,
+) -> list[dict[str, Any]]:
+    """BLEU of the 1st, 2nd, ... part of segments that were joined from several: what a fixed context forgets.
+
+    Hypotheses are cut where the parts of their reference meet (`lengths.split_like_reference`). Returns
+    {"part" (from 1), "segments", "bleu": {"score", "low", "high"}} for each position.
+    """
+    cut = [split_like_reference(h, parts) for h, parts in zip(hypotheses, reference_parts, strict=True)]
+    result = []
+    for part in range(max((len(parts) for parts in reference_parts), default=0)):
+        rows = [row for row, parts in enumerate(reference_parts) if len(parts) > part]
+        statistics = CorpusStatistics(
+            bleu_metric(tokenize, lowercase),
+            [cut[row][part] for row in rows],
+            [reference_parts[row][part] for row in rows],
+        )
+        interval = statistics.interval(None, samples, seed)
+        result.append({"part": part + 1, "segments": len(rows), "bleu": interval})
+    return result
+
+
+def percentile_interval(scores: np.ndarray) -> tuple[float, float]:
+    """95% percentile interval of resampled scores, by sacreBLEU's rule for its bounds."""
+    ordered = np.sort(scores)
+    cut = len(ordered) // 40
+    return float(ordered[cut]), float(ordered[len(ordered) - cut - 1])
+
+
+def signature_settings(signature: str) -> Mapping[str, str]:
+    """'nrefs:1|case:mixed|tok:13a' -> {"nrefs": "1", "case": "mixed", "tok": "13a"}."""
+    return dict(field.split(":", 1) for field in signature.split("|") if ":" in field)
+
+
+def _resampled_sums(counts: np.ndarray, samples: int, seed: int) -> Iterator[np.ndarray]:
+    """Summed statistics of each resample. Drawn in blocks, so that memory stays small for any number of segments."""
+    segments = len(counts)
+    generator = np.random.default_rng(seed)
+    block = max(1, 4_000_000 // segments)
+    for start in range(0, samples, block):
+        drawn = generator.choice(segments, size=(min(block, samples - start), segments), replace=True)
+        yield from np.array([np.bincount(row, minlength=segments) for row in drawn], dtype=np.float64) @ counts
