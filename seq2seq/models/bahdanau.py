@@ -1,0 +1,163 @@
+"""Bahdanau, Cho and Bengio 2015: attend from the previous state, then recur.
+
+The attention's query is the state before the step, so the context is known before the recurrence and enters it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from seq2seq.attention import Attention, AttentionMemory
+from seq2seq.errors import UserError
+from seq2seq.interfaces import AttentionOutput, DecoderOutput
+from seq2seq.layers.dropout import Dropout
+from seq2seq.layers.embedding import Embedding
+from seq2seq.layers.recurrent import LAYERS, LayerState, RecurrentEncoder, RecurrentStack, create_layer
+from seq2seq.models.encoder_decoder import EncoderDecoder, remaining_sentences
+from seq2seq.models.recurrent import (
+    InitialState,
+    LayerStates,
+    Readout,
+    RecurrentMemory,
+    SourceReader,
+    create_vocabulary_layers,
+    join_sampling,
+    select_layers,
+)
+
+
+@dataclass(frozen=True)
+class BahdanauState:
+    """first: the attending layer's state, tensors (N, D). upper: those of the layers above. position: () int64."""
+
+    first: LayerState
+    upper: LayerStates
+    memory: AttentionMemory
+    position: Tensor
+
+    def select(self, rows: Tensor) -> BahdanauState:
+        sentences = len(self.memory.mask)
+        stay = remaining_sentences(rows, sentences, len(self.first[0]) // sentences)
+        memory = self.memory if stay is None else self.memory.select(stay)
+        first, *upper = select_layers((self.first, *self.upper), rows)
+        return BahdanauState(first, tuple(upper), memory, self.position)
+
+
+class BahdanauDecoder(nn.Module):
+    """c_t = attention(s_{t-1}); s_t = cell([e(y_{t-1}); c_t], s_{t-1}); features = readout(s_t, c_t, e(y_{t-1})).
+
+    With several layers, the first one attends and takes the context; the others are an ordinary stack on top of it
+    (as in GNMT, Wu et al. 2016), and s_t in the readout is the top one's.
+    """
+
+    def __init__(
+        self,
+        embedding: Embedding,
+        initial: InitialState,
+        cell: str,
+        width: int,
+        layers: int,
+        attention: Attention,
+        context_width: int,
+        readout: Readout,
+        embedding_width: int,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.initial = initial
+        self.attention = attention
+        self.first = create_layer(cell, embedding_width, width)
+        self.feed = nn.Linear(context_width, self.first.gate_width, bias=False)
+        self.upper = RecurrentStack(cell, width, width, layers - 1, dropout)
+        self.readout = readout
+        self.dropout = Dropout(dropout)
+        for gate in self.feed.weight.data.chunk(self.first.gate_width // width):
+            nn.init.xavier_uniform_(gate)
+
+    def forward(self, target_in: Tensor, memory: RecurrentMemory, target_mask: Tensor | None = None) -> DecoderOutput:
+        start = self.start(memory)
+        embedded = self.dropout(self.embedding(target_in))
+        gates = self.first.gates(embedded.transpose(0, 1)).unbind(0)
+        positions = torch.arange(len(gates), device=target_in.device).unbind(0)
+        first, hidden, contexts, samples = start.first, [], [], []
+        for gate, position in zip(gates, positions, strict=True):
+            first, attended = self._recur(gate, first, start.memory, position)
+            hidden.append(first[0])
+            contexts.append(attended.context)
+            if attended.sampling is not None:
+                samples.append(attended.sampling)
+        outputs = torch.stack(hidden, dim=1)
+        if len(self.upper):
+            outputs, _ = self.upper(self.dropout(outputs), start.upper)
+        features = self.dropout(self.readout(outputs, torch.cat(contexts, dim=1), embedded))
+        return DecoderOutput(features, join_sampling(samples))
+
+    def start(self, memory: RecurrentMemory) -> BahdanauState:
+        backward = memory.final[-1][0].chunk(2, dim=-1)[1]
+        first, *upper = self.initial(backward)
+        prepared = self.attention.prepare(memory.values, memory.mask)
+        return BahdanauState(first, tuple(upper), prepared, torch.zeros((), dtype=torch.int64, device=backward.device))
+
+    def step(self, tokens: Tensor, state: BahdanauState) -> tuple[Tensor, BahdanauState, Tensor]:
+        embedded = self.dropout(self.embedding(tokens))
+        first, attended = self._recur(self.first.gates(embedded), state.first, state.memory, state.position)
+        outputs, upper = first[0], state.upper
+        if len(self.upper):
+            outputs, upper = self.upper(self.dropout(outputs).unsqueeze(1), upper)
+            outputs = outputs[:, 0]
+        features = self.dropout(self.readout(outputs, attended.context.flatten(0, 1), embedded))
+        state = BahdanauState(first, upper, state.memory, state.position + 1)
+        return features, state, attended.weights.flatten(0, 1).unsqueeze(1)
+
+    def _recur(
+        self, gates: Tensor, first: LayerState, memory: AttentionMemory, position: Tensor
+    ) -> tuple[LayerState, AttentionOutput]:
+        """Embedding half of the gates (N, G), state -> next state, attention over B sentences of N / B queries."""
+        query = first[0].view(len(memory.mask), -1, self.first.width)
+        attended = self.attention.attend(query, memory, position)
+        gates = torch.addmm(gates, attended.context.flatten(0, 1), self.feed.weight.t())
+        return self.first.step(gates, first), attended
+
+
+def create_bahdanau(
+    source_vocabulary: int,
+    target_vocabulary: int,
+    joint_vocabulary: bool,
+    attention: Attention,
+    width: int = 256,
+    embedding_width: int = 256,
+    layers: int = 1,
+    cell: str = "gru",
+    readout: str = "maxout",
+    dropout: float = 0.2,
+    tie_embeddings: bool = True,
+) -> EncoderDecoder:
+    """Bidirectional encoder (width / 2 each way) and attention decoder of `layers` layers each.
+
+    attention: queries (decoder states) and keys (encoder states) both have `width` features. The decoder starts from
+    tanh(W h), h the right-to-left encoder state at the first word (appendix A.2.2). cell: "gru" or "lstm". readout:
+    "maxout" or "tanh".
+    """
+    if layers < 1:
+        raise UserError(f"layers={layers} must be at least 1.")
+    source_embedding, target_embedding, output = create_vocabulary_layers(
+        source_vocabulary, target_vocabulary, joint_vocabulary, tie_embeddings, embedding_width, width
+    )
+    encoder = RecurrentEncoder(cell, embedding_width, width, layers, bidirectional=True, dropout=dropout)
+    decoder = BahdanauDecoder(
+        target_embedding,
+        InitialState(width // 2, width, layers, LAYERS[cell].state_tensors),
+        cell,
+        width,
+        layers,
+        attention,
+        width,
+        Readout(width, width, embedding_width, width, readout),
+        embedding_width,
+        dropout,
+    )
+    return EncoderDecoder(SourceReader(source_embedding, encoder, dropout), decoder, output, attends=True)

@@ -1,0 +1,163 @@
+"""Luong, Pham and Manning 2015: recur, then attend from the new state.
+
+The attentional vector h~ is the feature that predicts the word, and with input feeding it also enters the next step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from seq2seq.attention import Attention, AttentionMemory
+from seq2seq.errors import UserError
+from seq2seq.interfaces import AttentionOutput, DecoderOutput
+from seq2seq.layers.dropout import Dropout
+from seq2seq.layers.embedding import Embedding
+from seq2seq.layers.recurrent import RecurrentEncoder, RecurrentStack
+from seq2seq.models.encoder_decoder import EncoderDecoder, remaining_sentences
+from seq2seq.models.recurrent import (
+    LayerStates,
+    RecurrentMemory,
+    SourceReader,
+    create_vocabulary_layers,
+    join_sampling,
+    select_layers,
+)
+
+
+@dataclass(frozen=True)
+class LuongState:
+    """layers: tensors (N, D). attentional (N, D): the last h~. position: () int64."""
+
+    layers: LayerStates
+    attentional: Tensor
+    memory: AttentionMemory
+    position: Tensor
+
+    def select(self, rows: Tensor) -> LuongState:
+        sentences = len(self.memory.mask)
+        stay = remaining_sentences(rows, sentences, len(self.attentional) // sentences)
+        memory = self.memory if stay is None else self.memory.select(stay)
+        attentional = self.attentional.index_select(0, rows.flatten())
+        return LuongState(select_layers(self.layers, rows), attentional, memory, self.position)
+
+
+class Attentional(nn.Module):
+    """h~ = tanh(W_c [c; h]) (equation 5), c the attention's context for query h."""
+
+    def __init__(self, attention: Attention, width: int, context_width: int) -> None:
+        super().__init__()
+        self.attention = attention
+        self.context = nn.Linear(context_width, width, bias=False)
+        self.hidden = nn.Linear(width, width, bias=False)
+
+    def forward(self, hidden: Tensor, memory: AttentionMemory, position: Tensor) -> tuple[Tensor, AttentionOutput]:
+        """hidden (B, Q, D) -> h~ (B, Q, D), attention."""
+        attended = self.attention.attend(hidden, memory, position)
+        return torch.tanh(self.context(attended.context) + self.hidden(hidden)), attended
+
+
+class LuongDecoder(nn.Module):
+    """h_t = layers([e(y_{t-1}); h~_{t-1}], h_{t-1}); h~_t = tanh(W_c [attention(h_t); h_t]); features = h~_t.
+
+    Without `input_feeding` h~_{t-1} does not enter, and the whole target is one call of the layers and one of the
+    attention.
+    """
+
+    def __init__(
+        self,
+        embedding: Embedding,
+        stack: RecurrentStack,
+        attentional: Attentional,
+        width: int,
+        input_feeding: bool,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.stack = stack
+        self.attentional = attentional
+        self.width = width
+        gate_width = stack[0].gate_width
+        self.feed = nn.Linear(width, gate_width, bias=False) if input_feeding else None
+        self.dropout = Dropout(dropout)
+        if self.feed is not None:
+            for gate in self.feed.weight.data.chunk(gate_width // width):
+                nn.init.xavier_uniform_(gate)
+
+    def forward(self, target_in: Tensor, memory: RecurrentMemory, target_mask: Tensor | None = None) -> DecoderOutput:
+        start = self.start(memory)
+        embedded = self.dropout(self.embedding(target_in))
+        positions = torch.arange(target_in.shape[1], device=target_in.device)
+        if self.feed is None:
+            hidden, _ = self.stack(embedded, start.layers)
+            features, attended = self.attentional(hidden, start.memory, positions)
+            return DecoderOutput(self.dropout(features), attended.sampling)
+        gates = self.stack[0].gates(embedded.transpose(0, 1)).unbind(0)
+        layers, fed, vectors, samples = start.layers, start.attentional, [], []
+        for gate, position in zip(gates, positions.unbind(0), strict=True):
+            layers = self.stack.step(torch.addmm(gate, fed, self.feed.weight.t()), layers)
+            vector, attended = self.attentional(layers[-1][0].unsqueeze(1), start.memory, position)
+            fed = vector[:, 0]
+            vectors.append(vector)
+            if attended.sampling is not None:
+                samples.append(attended.sampling)
+        return DecoderOutput(self.dropout(torch.cat(vectors, dim=1)), join_sampling(samples))
+
+    def start(self, memory: RecurrentMemory) -> LuongState:
+        hidden = memory.final[-1][0]
+        return LuongState(
+            memory.final,
+            torch.zeros_like(hidden),
+            self.attentional.attention.prepare(memory.values, memory.mask),
+            torch.zeros((), dtype=torch.int64, device=hidden.device),
+        )
+
+    def step(self, tokens: Tensor, state: LuongState) -> tuple[Tensor, LuongState, Tensor]:
+        gates = self.stack[0].gates(self.dropout(self.embedding(tokens)))
+        if self.feed is not None:
+            gates = torch.addmm(gates, state.attentional, self.feed.weight.t())
+        layers = self.stack.step(gates, state.layers)
+        hidden = layers[-1][0].view(len(state.memory.mask), -1, self.width)
+        vector, attended = self.attentional(hidden, state.memory, state.position)
+        vector = vector.flatten(0, 1)
+        state = LuongState(layers, vector, state.memory, state.position + 1)
+        return self.dropout(vector), state, attended.weights.flatten(0, 1).unsqueeze(1)
+
+
+def create_luong(
+    source_vocabulary: int,
+    target_vocabulary: int,
+    joint_vocabulary: bool,
+    attention: Attention,
+    width: int = 256,
+    embedding_width: int = 256,
+    layers: int = 1,
+    cell: str = "lstm",
+    bidirectional: bool = True,
+    input_feeding: bool = True,
+    dropout: float = 0.2,
+    tie_embeddings: bool = True,
+) -> EncoderDecoder:
+    """Encoder and decoder of `layers` layers each; every decoder layer starts from the encoder layer's final state.
+
+    attention: queries (top decoder states) and keys (top encoder states) both have `width` features. cell: "gru" or
+    "lstm". The paper's encoder reads in one direction (bidirectional=false).
+    """
+    if layers < 1:
+        raise UserError(f"layers={layers} must be at least 1.")
+    source_embedding, target_embedding, output = create_vocabulary_layers(
+        source_vocabulary, target_vocabulary, joint_vocabulary, tie_embeddings, embedding_width, width
+    )
+    encoder = RecurrentEncoder(cell, embedding_width, width, layers, bidirectional, dropout)
+    decoder = LuongDecoder(
+        target_embedding,
+        RecurrentStack(cell, embedding_width, width, layers, dropout),
+        Attentional(attention, width, width),
+        width,
+        input_feeding,
+        dropout,
+    )
+    return EncoderDecoder(SourceReader(source_embedding, encoder, dropout), decoder, output, attends=True)
