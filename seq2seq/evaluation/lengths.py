@@ -80,7 +80,7 @@ def split_like_reference(hypothesis: str, reference_parts: Sequence[str]) -> lis
     The method of mwerSegmenter (Matusov et al., 2005): align the words of the hypothesis with those of the joined
     parts by minimum edit distance (lower-cased, unit costs), then cut after the hypothesis words that are aligned with
     a part's last word. Joining the result with blanks gives the hypothesis's words back. Words inserted at a border go
-    to the earlier part; among equal alignments substitutions are preferred.
+    to the earlier part; among equal alignments, the one that misses the later words of the reference is taken.
     """
     words = hypothesis.split()
     target = [word.lower() for part in reference_parts for word in part.split()]
@@ -103,12 +103,12 @@ def split_like_reference(hypothesis: str, reference_parts: Sequence[str]) -> lis
     while i > 0:
         cuts[i] = max(cuts[i], j)
         same = j > 0 and columns[j - 1] == vocabulary[target[i - 1]]
-        if j > 0 and distance[i, j] == distance[i - 1, j - 1] + (not same):
-            i, j = i - 1, j - 1
-        elif j > 0 and distance[i, j] == distance[i, j - 1] + 1:
-            j -= 1
-        else:
+        if distance[i, j] == distance[i - 1, j] + 1:
             i -= 1
+        elif j > 0 and distance[i, j] == distance[i - 1, j - 1] + (not same):
+            i, j = i - 1, j - 1
+        else:
+            j -= 1
     borders = [0, *(cuts[end] if end else 0 for end in ends[:-1]), len(words)]
     return [" ".join(words[start:end]) for start, end in pairwise(borders)]
 

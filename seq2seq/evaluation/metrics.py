@@ -23,6 +23,9 @@ SEED = 12345
 
 REPEAT_ORDER = 4
 
+BLOCK = 4_000_000
+"""Draws held in memory at a time: resamples x segments."""
+
 
 class CorpusStatistics:
     """One metric's sufficient statistics of a system, a row a segment; any subset of rows scores without recounting."""
@@ -212,7 +215,7 @@ def _resampled_sums(counts: np.ndarray, samples: int, seed: int) -> Iterator[np.
     """Summed statistics of each resample. Drawn in blocks, so that memory stays small for any number of segments."""
     segments = len(counts)
     generator = np.random.default_rng(seed)
-    block = max(1, 4_000_000 // segments)
+    block = max(1, BLOCK // segments)
     for start in range(0, samples, block):
         drawn = generator.choice(segments, size=(min(block, samples - start), segments), replace=True)
         yield from np.array([np.bincount(row, minlength=segments) for row in drawn], dtype=np.float64) @ counts

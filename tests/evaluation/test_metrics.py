@@ -1,0 +1,213 @@
+import json
+import math
+import random
+import subprocess
+import sys
+
+import pytest
+from sacrebleu.metrics import BLEU, CHRF, TER
+
+from seq2seq.errors import UserError
+from seq2seq.evaluation.metrics import (
+    CorpusStatistics,
+    bleu_by_part,
+    bleu_metric,
+    evaluate_texts,
+    repetition_rate,
+    retention,
+    sentence_scores,
+)
+
+WORDS = [
+    "der",
+    "alte",
+    "Mann",
+    "sieht",
+    ",",
+    "daß",
+    "die",
+    "Frau",
+    "ein",
+    "Buch",
+    "über",
+    "große",
+    "Hunde",
+    "liest",
+    ".",
+]
+
+
+def texts(segments: int = 40, seed: int = 0) -> tuple[list[str], list[str], list[str]]:
+    """Hypotheses, references and sources of 1 to 70 words; hypotheses lose and swap words."""
+    rng = random.Random(seed)
+    references = [" ".join(rng.choices(WORDS, k=rng.randint(1, 40))) for _ in range(segments)]
+    hypotheses = []
+    for reference in references:
+        kept = [word if rng.random() > 0.2 else rng.choice(WORDS) for word in reference.split() if rng.random() > 0.1]
+        hypotheses.append(" ".join(kept))
+    return hypotheses, references, references
+
+
+def test_scores_are_those_of_the_sacrebleu_command(tmp_path):
+    hypotheses, references, sources = texts()
+    result = evaluate_texts(hypotheses, references, sources, samples=50)
+    (tmp_path / "hyp").write_text("\n".join(hypotheses) + "\n", encoding="utf-8")
+    (tmp_path / "ref").write_text("\n".join(references) + "\n", encoding="utf-8")
+    command = [sys.executable, "-m", "sacrebleu", "ref", "-i", "hyp", "-m", "bleu", "chrf", "ter", "-w", "10"]
+    printed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    for name, line in zip(("bleu", "chrf", "ter"), json.loads(printed), strict=True):
+        assert result[name]["score"] == pytest.approx(line["score"], abs=1e-9)
+        assert result[name]["signature"] == line["signature"]
+
+
+@pytest.mark.parametrize(("tokenize", "lowercase"), [("13a", False), ("none", True), ("char", False)])
+def test_settings_reach_sacrebleu_and_the_signature(tokenize, lowercase):
+    hypotheses, references, sources = texts(20)
+    shouted = [text.upper() for text in hypotheses]
+    result = evaluate_texts(shouted, references, sources, tokenize=tokenize, lowercase=lowercase, samples=10)
+    expected = BLEU(tokenize=tokenize, lowercase=lowercase, force=True).corpus_score(shouted, [references])
+    assert result["bleu"]["score"] == expected.score
+    assert f"tok:{tokenize}" in result["bleu"]["signature"]
+    assert ("case:lc" in result["bleu"]["signature"]) is lowercase
+    assert result["chrf"]["score"] == CHRF(lowercase=lowercase).corpus_score(shouted, [references]).score
+
+
+@pytest.mark.parametrize("metric", [BLEU, CHRF, TER])
+def test_interval_is_sacrebleus_own_bootstrap(metric, monkeypatch):
+    monkeypatch.setenv("SACREBLEU_SEED", "12345")
+    hypotheses, references, _ = texts()
+    theirs = metric().corpus_score(hypotheses, [references], n_bootstrap=400)
+    ours = CorpusStatistics(metric(), hypotheses, references).interval(None, samples=400, seed=12345)
+    assert ours["score"] == theirs.score
+    assert (ours["high"] - ours["low"]) / 2 == pytest.approx(theirs._ci, abs=1e-3)
+    assert ours["low"] < ours["score"] < ours["high"]
+
+
+def test_interval_narrows_with_more_segments_and_vanishes_for_identical_ones():
+    few = CorpusStatistics(bleu_metric(), *texts(25)[:2]).interval(samples=200)
+    many = CorpusStatistics(bleu_metric(), *texts(400)[:2]).interval(samples=200)
+    assert many["high"] - many["low"] < (few["high"] - few["low"]) / 2
+    same = CorpusStatistics(bleu_metric(), ["a b c d x"] * 30, ["a b c d e"] * 30).interval(samples=50)
+    assert same["low"] == pytest.approx(same["score"]) == pytest.approx(same["high"])
+
+
+def test_many_segments_draw_the_same_resamples_in_blocks(monkeypatch):
+    hypotheses, references, _ = texts(30)
+    statistics = CorpusStatistics(bleu_metric(), hypotheses, references)
+    whole = statistics.interval(None, samples=100)
+    block_of_three = 30 * 3
+
+    import seq2seq.evaluation.metrics as metrics
+
+    monkeypatch.setattr(metrics, "BLOCK", block_of_three)
+    assert statistics.interval(None, samples=100) == whole
+
+
+def test_buckets_hold_the_segments_of_their_length_and_score_them_alone():
+    sources = ["w " * n for n in (1, 9, 10, 19, 20, 45, 60, 200)] + [""]
+    references = [f"a b c d {i}" for i in range(len(sources))]
+    hypotheses = ["a b c d 0", "a b c d 1", "a b c d 2", "x", "a b c d 4", "a b c d 5", "x", "x", "a b c d 8"]
+    buckets = evaluate_texts(hypotheses, references, sources, samples=20)["by_length"]
+    assert [(b["low"], b["high"], b["segments"]) for b in buckets] == [
+        (1, 9, 3),
+        (10, 19, 2),
+        (20, 29, 1),
+        (40, 49, 1),
+        (60, None, 2),
+    ]
+    assert buckets[0]["bleu"]["score"] == pytest.approx(100)
+    assert buckets[1]["bleu"]["score"] == BLEU().corpus_score(hypotheses[2:4], [references[2:4]]).score
+    assert buckets[-1]["bleu"]["score"] == 0
+    assert buckets[-1]["chrf"]["score"] == 0
+
+
+def test_retention_is_long_bleu_over_short_bleu():
+    sources = ["w " * 15] * 3 + ["w " * 40, "w " * 80]
+    references = ["a b c d e f g h"] * 5
+    hypotheses = ["a b c d e f g h"] * 3 + ["a b c d x y z q"] * 2
+    expected = BLEU().corpus_score(hypotheses[3:], [references[3:]]).score / 100
+    kept = evaluate_texts(hypotheses, references, sources, samples=20)["retention"]
+    assert kept["score"] == pytest.approx(expected)
+    assert kept["low"] == pytest.approx(expected) == pytest.approx(kept["high"])
+
+
+@pytest.mark.parametrize("lengths", [(15, 30), (45, 50), (5,)])
+def test_retention_needs_short_and_long_sources(lengths):
+    sources = ["w " * n for n in lengths]
+    statistics = CorpusStatistics(bleu_metric(), sources, sources)
+    assert retention(statistics, sources, samples=5) is None
+
+
+def test_retention_of_a_system_that_gets_nothing_short_is_undefined():
+    sources = ["w " * 15, "w " * 50]
+    statistics = CorpusStatistics(bleu_metric(), ["x", "a b c d"], ["a b c d", "a b c d"])
+    assert retention(statistics, sources, samples=5) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [
+        ("", 0.0),
+        ("a b c d", 0.0),
+        ("die die die", 2 / 3),
+        ("a b a b a b .", 4 / 7),
+        ("a b c d e a b c d e", 0.0),
+        ("a b c d a b c d", 0.5),
+        ("a b x a b", 0.0),
+        ("a b b a b b", 4 / 6),
+    ],
+)
+def test_repetition_rate_by_hand(text, rate):
+    assert repetition_rate([text]) == pytest.approx(rate)
+
+
+def test_repetition_rate_is_over_all_words_not_a_mean_of_segments():
+    assert repetition_rate(["a a", "b c d e f g h i"]) == pytest.approx(1 / 10)
+
+
+def test_length_ratio_counts_bleu_tokens():
+    result = evaluate_texts(["a, b"], ["a, b, c"], ["x"], samples=5)
+    assert result["length_ratio"] == pytest.approx(3 / 5)
+
+
+def test_sentence_scores_are_sacrebleus():
+    hypotheses, references, _ = texts(10)
+    scores = sentence_scores(hypotheses, references)
+    for row in range(10):
+        expected = BLEU(effective_order=True).sentence_score(hypotheses[row], [references[row]]).score
+        assert scores["bleu"][row] == pytest.approx(expected)
+        assert scores["chrf"][row] == pytest.approx(CHRF().sentence_score(hypotheses[row], [references[row]]).score)
+
+
+def test_parts_show_what_was_forgotten():
+    parts = [["die Frau liest ein Buch .", "der Mann sieht die Hunde .", "das Kind malt ein Haus ."]] * 4
+    forgetful = ["die Frau liest ein Buch . der Mann sieht die Hunde ."] * 4
+    by_part = bleu_by_part(forgetful, parts, samples=10)
+    assert [entry["part"] for entry in by_part] == [1, 2, 3]
+    assert [entry["segments"] for entry in by_part] == [4, 4, 4]
+    assert [round(entry["bleu"]["score"]) for entry in by_part] == [100, 100, 0]
+    assert evaluate_texts(forgetful, [" ".join(p) for p in parts], ["s"] * 4, samples=10, reference_parts=parts)[
+        "by_part"
+    ] == bleu_by_part(forgetful, parts, samples=10)
+
+
+def test_everything_can_be_written_as_json():
+    result = evaluate_texts(*texts(20), samples=10)
+    again = json.loads(json.dumps(result, allow_nan=False))
+    assert again == result
+    assert all(math.isfinite(result[name]["score"]) for name in ("bleu", "chrf", "ter"))
+
+
+def test_blank_output_scores_zero():
+    result = evaluate_texts(["", ""], ["a b c d", "e f g h"], ["x", "y"], samples=10)
+    assert (result["bleu"]["score"], result["chrf"]["score"], result["length_ratio"]) == (0, 0, 0)
+    assert result["ter"]["score"] == 100
+
+
+def test_bad_input_is_refused_with_the_way_out():
+    with pytest.raises(UserError, match="2 hypotheses against 1 references"):
+        evaluate_texts(["a", "b"], ["a"], ["a"])
+    with pytest.raises(UserError, match="empty test set"):
+        evaluate_texts([], [], [])
+    with pytest.raises(UserError, match=r"no tokenizer '14a'.*13a"):
+        evaluate_texts(["a"], ["a"], ["a"], tokenize="14a")
