@@ -9,8 +9,10 @@ from seq2seq.attention.alignment import (
     UnnormalizedAlignment,
 )
 from seq2seq.attention.attention import Attention
+from seq2seq.attention.cache import KeyValueCache
 from seq2seq.attention.masks import band_mask, causal_mask, lengths_to_mask, masked_softmax
 from seq2seq.attention.memory import AttentionMemory
+from seq2seq.attention.multihead import MultiHeadAttention
 from seq2seq.attention.scores import (
     AdditiveScore,
     DotScore,
@@ -30,8 +32,10 @@ __all__ = [
     "GaussianScore",
     "GeneralScore",
     "HardAlignment",
+    "KeyValueCache",
     "LocalMonotonicAlignment",
     "LocalPredictiveAlignment",
+    "MultiHeadAttention",
     "ScaledDotScore",
     "Score",
     "SoftAlignment",

@@ -1,0 +1,90 @@
+"""Keys and values of the past, for self-attention one step at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class KeyValueCache:
+    """Keys and values of all layers and past steps of B sentences with K rows (beams) each.
+
+    The rows of a sentence share one store, into which each step appends K entries in place. `visible` (B, K, used)
+    tells which entries are a row's own past: reordering rows reorders this mask, never the keys and values. So K rows
+    are K queries over one store, and `select` costs nothing that grows with the model's width or depth.
+
+    keys, values (layers, B, H, capacity, d). starts: the number of entries before each step; steps taken so far:
+    len(starts). Use: `start`, then a step is `cache = cache.extend()`, and in each layer `append`.
+    """
+
+    keys: Tensor
+    values: Tensor
+    visible: Tensor
+    bias: Tensor
+    starts: tuple[int, ...]
+
+    @classmethod
+    def start(
+        cls, layers: int, batch: int, heads: int, width: int, like: Tensor, rows: int = 1, capacity: int = 64
+    ) -> KeyValueCache:
+        """Empty cache; width is that of one head, dtype and device are those of `like`. It grows past capacity."""
+        store = like.new_empty(2, layers, batch, heads, capacity, width)
+        visible = torch.ones(batch, rows, 0, dtype=torch.bool, device=like.device)
+        return cls(store[0], store[1], visible, _bias(visible, like.dtype), ())
+
+    @property
+    def steps(self) -> int:
+        return len(self.starts)
+
+    @property
+    def rows(self) -> int:
+        return self.visible.shape[1]
+
+    def extend(self) -> KeyValueCache:
+        """The cache with room for one more step, in which each row sees its own past and itself."""
+        batch, rows, used = self.visible.shape
+        own = torch.eye(rows, dtype=torch.bool, device=self.visible.device).expand(batch, rows, rows)
+        visible = torch.cat([self.visible, own], dim=-1)
+        keys, values = self.keys, self.values
+        if used + rows > keys.shape[3]:
+            room = max(keys.shape[3], rows)
+            keys, values = (
+                torch.cat([old, old.new_empty(*old.shape[:3], room, old.shape[4])], 3) for old in (keys, values)
+            )
+        return KeyValueCache(keys, values, visible, _bias(visible, keys.dtype), (*self.starts, used))
+
+    def append(
+        self, layer: int, keys: Tensor, values: Tensor, window: int | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Write this step's keys and values (B, H, K, d) of one layer; return all that its rows may attend: keys and
+        values (B, H, used, d) and what to add to the scores (B, 1, K, used). window: keep that many steps before this.
+        """
+        used, rows = self.starts[-1], self.rows
+        self.keys[layer, :, :, used : used + rows] = keys
+        self.values[layer, :, :, used : used + rows] = values
+        first = 0 if window is None else self.starts[max(0, self.steps - 1 - window)]
+        seen = slice(first, used + rows)
+        return self.keys[layer, :, :, seen], self.values[layer, :, :, seen], self.bias[..., seen]
+
+    def select(self, rows: Tensor) -> KeyValueCache:
+        """New rows from old ones, as `interfaces.State.select`: rows (B', K') of old numbers b * K + k."""
+        visible = self.visible.flatten(0, 1)[rows]
+        if rows.shape[0] == self.visible.shape[0]:
+            return replace(self, visible=visible)
+        sentences = rows[:, 0] // self.rows
+        return replace(
+            self,
+            keys=self.keys.index_select(1, sentences),
+            values=self.values.index_select(1, sentences),
+            visible=visible,
+        )
+
+
+def _bias(visible: Tensor, dtype: torch.dtype) -> Tensor:
+    """0 where visible, -inf elsewhere: (B, K, used) -> (B, 1, K, used). Each row always sees itself."""
+    return (
+        torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, -torch.inf).unsqueeze(1)
+    )

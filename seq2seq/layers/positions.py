@@ -1,0 +1,176 @@
+"""Positions: how a model without recurrence knows order.
+
+`SinusoidalPositions` and `LearnedPositions` make vectors, one a position; `AddedPositions` and
+`ConcatenatedPositions` join them to embeddings. `RotaryPositions` act inside attention instead, on queries and keys.
+`NoPositions` leaves embeddings alone. What joins positions to embeddings has `embedding_width`, the width of the
+embeddings it takes, and `forward(embedded (B, T, embedding_width), offset, mask) -> (B, T, D)`, where `offset` is the
+index of the first position (incremental decoding).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from seq2seq.errors import UserError
+
+
+class PositionError(UserError):
+    """A segment has more positions than were learned. row: its number in the batch, from 0; length: its tokens."""
+
+    def __init__(self, row: int, length: int, maximum: int):
+        super().__init__(
+            f"segment {row + 1} of the batch has {length} tokens, but only {maximum} positions are learned; "
+            "shorten it, train with a larger maximum, or use sinusoidal positions"
+        )
+        self.row, self.length, self.maximum = row, length, maximum
+
+
+class Positions(nn.Module):
+    """Base of position vectors. width: of one vector."""
+
+    width: int
+
+    def vectors(self, length: int, offset: int) -> Tensor:
+        """Vectors of positions offset .. offset + length - 1: (length, width)."""
+        raise NotImplementedError
+
+    def forward(self, length: int, offset: int = 0, mask: Tensor | None = None) -> Tensor:
+        """As `vectors`; mask (B, length) tells real tokens, so that an error can name the segment at fault."""
+        return self.vectors(length, offset)
+
+
+class SinusoidalPositions(Positions):
+    """PE(p, 2i) = sin(p / base^(2i/D)), PE(p, 2i+1) = cos(p / base^(2i/D)) (Vaswani et al. 2017, section 3.5).
+
+    Computed when asked for, so there is no longest position. PE(p + k) = R(k) PE(p) for a rotation R(k).
+    """
+
+    def __init__(self, width: int, base: float = 10000.0):
+        super().__init__()
+        self.width = _even(width, "SinusoidalPositions: width")
+        self.register_buffer("frequencies", _frequencies(width, base), persistent=False)
+        self.frequencies: Tensor
+
+    def vectors(self, length: int, offset: int) -> Tensor:
+        angles = _angles(self.frequencies, length, offset)
+        return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).to(self.frequencies.dtype)
+
+
+class LearnedPositions(Positions):
+    """A vector learned for each of the first `maximum` positions (Gehring et al. 2017, section 3.1)."""
+
+    def __init__(self, width: int, maximum: int):
+        super().__init__()
+        if min(width, maximum) < 1:
+            raise UserError(f"LearnedPositions: width and maximum must be positive, got {width} and {maximum}")
+        self.width = width
+        self.weight = nn.Parameter(torch.empty(maximum, width).normal_(std=width**-0.5))
+
+    @property
+    def maximum(self) -> int:
+        return self.weight.shape[0]
+
+    def vectors(self, length: int, offset: int) -> Tensor:
+        return self.weight[offset : offset + length]
+
+    def forward(self, length: int, offset: int = 0, mask: Tensor | None = None) -> Tensor:
+        """Raises PositionError for the first segment past `maximum`. Columns of padding alone do not count."""
+        if offset + length > self.maximum:
+            lengths = [length] if mask is None else (mask.long().cumsum(1).argmax(1) + mask.any(1).long()).tolist()
+            for row, tokens in enumerate(lengths):
+                if offset + tokens > self.maximum:
+                    raise PositionError(row, offset + tokens, self.maximum)
+            missing = self.weight.new_zeros(offset + length - max(offset, self.maximum), self.width)
+            return torch.cat([self.vectors(length, offset), missing])
+        return self.vectors(length, offset)
+
+
+class NoPositions(nn.Module):
+    """Embeddings as they are: self-attention then treats a sentence as a bag of words."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.embedding_width = width
+
+    def forward(self, embedded: Tensor, offset: int = 0, mask: Tensor | None = None) -> Tensor:
+        return embedded
+
+
+class AddedPositions(nn.Module):
+    """embedded + positions; both have the width of the model."""
+
+    def __init__(self, positions: Positions):
+        super().__init__()
+        self.positions = positions
+        self.embedding_width = positions.width
+
+    def forward(self, embedded: Tensor, offset: int = 0, mask: Tensor | None = None) -> Tensor:
+        vectors: Tensor = self.positions(embedded.shape[1], offset, mask)
+        return embedded + vectors.to(embedded.dtype)
+
+
+class ConcatenatedPositions(nn.Module):
+    """[embedded; positions]; `width`, the model's, is shared out: embeddings get what the positions leave."""
+
+    def __init__(self, positions: Positions, width: int):
+        super().__init__()
+        if positions.width >= width:
+            raise UserError(f"ConcatenatedPositions: {positions.width} of {width} features leave none for embeddings")
+        self.positions = positions
+        self.embedding_width = width - positions.width
+
+    def forward(self, embedded: Tensor, offset: int = 0, mask: Tensor | None = None) -> Tensor:
+        vectors: Tensor = self.positions(embedded.shape[1], offset, mask)
+        return torch.cat([embedded, vectors.to(embedded.dtype).expand(embedded.shape[0], -1, -1)], dim=-1)
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """Cosines and sines (T, d/2) of T positions, computed once for all layers and heads."""
+
+    cosine: Tensor
+    sine: Tensor
+
+    def __call__(self, heads: Tensor) -> Tensor:
+        """(B, H, T, d) -> the same, each pair of features (i, i + d/2) turned by the angle of its position."""
+        first, second = heads.chunk(2, dim=-1)
+        cosine, sine = self.cosine.to(heads.dtype), self.sine.to(heads.dtype)
+        return torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1)
+
+
+class RotaryPositions(nn.Module):
+    """Rotary positions (Su et al. 2021): queries and keys are rotated by p / base^(2i/d), so that their dot product
+    depends on contents and distance alone. width: of one attention head.
+    """
+
+    def __init__(self, width: int, base: float = 10000.0):
+        super().__init__()
+        _even(width, "RotaryPositions: width")
+        self.register_buffer("frequencies", _frequencies(width, base), persistent=False)
+        self.frequencies: Tensor
+
+    def forward(self, length: int, offset: int = 0) -> Rotation:
+        """The rotation of positions offset .. offset + length - 1."""
+        angles = _angles(self.frequencies, length, offset)
+        return Rotation(angles.cos(), angles.sin())
+
+
+def _even(width: int, name: str) -> int:
+    if width < 2 or width % 2:
+        raise UserError(f"{name} must be even and positive, got {width}")
+    return width
+
+
+def _frequencies(width: int, base: float) -> Tensor:
+    return torch.exp(torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(base) / width)).float()
+
+
+def _angles(frequencies: Tensor, length: int, offset: int) -> Tensor:
+    """(length, width / 2), in float32 or wider: half precision cannot tell far positions apart."""
+    wide = frequencies.float() if frequencies.dtype in (torch.float16, torch.bfloat16) else frequencies
+    positions = torch.arange(offset, offset + length, device=wide.device, dtype=wide.dtype)
+    return torch.outer(positions, wide)
