@@ -12,9 +12,9 @@ import numpy as np
 from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
-from sacrebleu.metrics.ter import TER
 
 from seq2seq.errors import UserError
+from seq2seq.evaluation.edit_rate import FastTER
 from seq2seq.evaluation.lengths import LONG, SHORT, rows_by_length, rows_of_lengths, split_like_reference
 
 SAMPLES = 1000
@@ -90,7 +90,7 @@ def evaluate_texts(
         raise UserError("cannot score an empty test set; give at least one segment")
     bleu = CorpusStatistics(bleu_metric(tokenize, lowercase), hypotheses, references)
     chrf = CorpusStatistics(CHRF(lowercase=lowercase), hypotheses, references)
-    ter = CorpusStatistics(TER(), hypotheses, references)
+    ter = CorpusStatistics(FastTER(), hypotheses, references)
     result: dict[str, Any] = {"segments": len(references)}
     for name, statistics in (("bleu", bleu), ("chrf", chrf), ("ter", ter)):
         result[name] = {**statistics.interval(None, samples, seed), "signature": statistics.signature}
