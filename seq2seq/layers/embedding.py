@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from seq2seq.errors import UserError
 from seq2seq.interfaces import PAD
+from seq2seq.layers.dropout import Dropout
 
 
 class Embedding(nn.Module):
@@ -34,3 +35,21 @@ class Embedding(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         embedded = F.embedding(tokens, self.weight, padding_idx=PAD)
         return embedded if self.scale == 1.0 else embedded * self.scale
+
+
+class PositionedEmbedding(nn.Module):
+    """dropout(positions(embedding(tokens))), what an encoder or decoder without recurrence reads.
+
+    positions: what joins positions to embeddings, see `layers.positions`.
+    """
+
+    def __init__(self, embedding: Embedding, positions: nn.Module, dropout: float) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.positions = positions
+        self.dropout = Dropout(dropout)
+
+    def forward(self, tokens: Tensor, offset: int = 0, mask: Tensor | None = None) -> Tensor:
+        """tokens (B, T) at positions offset .. offset + T - 1, mask (B, T) -> (B, T, D)."""
+        embedded: Tensor = self.dropout(self.positions(self.embedding(tokens), offset, mask))
+        return embedded

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from seq2seq.errors import UserError
 from seq2seq.interfaces import DecoderOutput
+from seq2seq.layers.embedding import Embedding
 from seq2seq.layers.output import OutputLayer
 
 
@@ -48,6 +51,37 @@ class EncoderDecoder(nn.Module):
 
     def logits(self, features: Tensor) -> Tensor:
         return self.output(features)
+
+
+def create_vocabulary_layers(
+    source_vocabulary: int,
+    target_vocabulary: int,
+    joint_vocabulary: bool,
+    tie_embeddings: bool,
+    embedding_width: int,
+    width: int,
+) -> tuple[Embedding, Embedding, OutputLayer]:
+    """Source embedding, target embedding, output layer over features of `width`.
+
+    Tied, target embedding and output layer are one matrix, and with a joint vocabulary the source embedding too
+    (Press and Wolf 2017; Vaswani et al. 2017, section 3.4). Embedded tokens have unit variance.
+    """
+    if tie_embeddings and embedding_width != width:
+        raise UserError(
+            f"tie_embeddings=true needs embedding_width = width, got {embedding_width} and {width}; "
+            "make them equal or set model.tie_embeddings=false"
+        )
+    if tie_embeddings and joint_vocabulary and source_vocabulary != target_vocabulary:
+        raise UserError(
+            f"joint_vocabulary=true needs one vocabulary, got source_vocabulary={source_vocabulary} and "
+            f"target_vocabulary={target_vocabulary}"
+        )
+    scale = math.sqrt(embedding_width)
+    target = Embedding(target_vocabulary, embedding_width, scale)
+    shared = target.weight if tie_embeddings and joint_vocabulary else None
+    source = Embedding(source_vocabulary, embedding_width, scale, shared)
+    output = OutputLayer(width, target_vocabulary, target.weight if tie_embeddings else None)
+    return source, target, output
 
 
 def remaining_sentences(rows: Tensor, sentences: int, beams: int) -> Tensor | None:

@@ -1,0 +1,196 @@
+"""The Transformer (Vaswani et al. 2017)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from seq2seq.attention.cache import KeyValueCache
+from seq2seq.errors import UserError
+from seq2seq.interfaces import DecoderOutput
+from seq2seq.layers.embedding import PositionedEmbedding
+from seq2seq.layers.positions import (
+    AddedPositions,
+    ConcatenatedPositions,
+    LearnedPositions,
+    NoPositions,
+    RotaryPositions,
+    SinusoidalPositions,
+)
+from seq2seq.layers.transformer import RESIDUALS, TransformerDecoderLayer, TransformerEncoderLayer
+from seq2seq.models.encoder_decoder import EncoderDecoder, create_vocabulary_layers, remaining_sentences
+
+
+@dataclass(frozen=True)
+class TransformerMemory:
+    """values (B, S, D), unspecified but finite at padding; mask (B, S)."""
+
+    values: Tensor
+    mask: Tensor
+
+
+@dataclass(frozen=True)
+class TransformerState:
+    """Past keys and values, and for each layer the keys and values (B, H, S, d) of the source, mask (B, S)."""
+
+    cache: KeyValueCache
+    source: tuple[tuple[Tensor, Tensor], ...]
+    mask: Tensor
+
+    def select(self, rows: Tensor) -> TransformerState:
+        cache = self.cache.select(rows)
+        stay = remaining_sentences(rows, self.mask.shape[0], self.cache.rows)
+        if stay is None:
+            return TransformerState(cache, self.source, self.mask)
+        source = tuple((keys.index_select(0, stay), values.index_select(0, stay)) for keys, values in self.source)
+        return TransformerState(cache, source, self.mask.index_select(0, stay))
+
+
+class TransformerEncoder(nn.Module):
+    """source (B, S), mask (B, S) -> TransformerMemory. norm: the last one, or the identity after post-norm layers."""
+
+    def __init__(
+        self,
+        embed: PositionedEmbedding,
+        rotary: RotaryPositions | None,
+        layers: list[TransformerEncoderLayer],
+        norm: nn.Module,
+    ) -> None:
+        super().__init__()
+        self.embed = embed
+        self.rotary = rotary
+        self.layers = nn.ModuleList(layers)
+        self.norm = norm
+
+    def forward(self, source: Tensor, mask: Tensor) -> TransformerMemory:
+        hidden = self.embed(source, mask=mask)
+        rotation = None if self.rotary is None else self.rotary(source.shape[1])
+        for layer in self.layers:
+            hidden = layer(hidden, mask, rotation)
+        return TransformerMemory(self.norm(hidden), mask)
+
+
+class TransformerDecoder(nn.Module):
+    """`models.encoder_decoder.Decoder`. `step` returns the weights of every head of layer `alignment_layer`."""
+
+    def __init__(
+        self,
+        embed: PositionedEmbedding,
+        rotary: RotaryPositions | None,
+        layers: list[TransformerDecoderLayer],
+        norm: nn.Module,
+        alignment_layer: int,
+    ) -> None:
+        super().__init__()
+        self.embed = embed
+        self.rotary = rotary
+        self.layers = nn.ModuleList(layers)
+        self.norm = norm
+        self.alignment_layer = alignment_layer
+
+    def forward(self, target_in: Tensor, memory: TransformerMemory, target_mask: Tensor | None = None) -> DecoderOutput:
+        hidden = self.embed(target_in, mask=target_mask)
+        rotation = None if self.rotary is None else self.rotary(target_in.shape[1])
+        for layer in self.layers:
+            hidden = layer(hidden, memory.values, memory.mask, rotation)
+        return DecoderOutput(self.norm(hidden))
+
+    def start(self, memory: TransformerMemory) -> TransformerState:
+        source = tuple(layer.cross_attention.project_memory(memory.values) for layer in self.layers)
+        batch, heads, _, width = source[0][0].shape
+        cache = KeyValueCache.start(len(self.layers), batch, heads, width, like=memory.values)
+        return TransformerState(cache, source, memory.mask)
+
+    def step(self, tokens: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState, Tensor | None]:
+        offset, sentences = state.cache.steps, state.mask.shape[0]
+        cache = state.cache.extend()
+        rotation = None if self.rotary is None else self.rotary(1, offset)
+        hidden = self.embed(tokens.unsqueeze(1), offset)
+        hidden = hidden.view(sentences, -1, hidden.shape[-1])
+        weights = None
+        for number, (layer, (keys, values)) in enumerate(zip(self.layers, state.source, strict=True)):
+            shown = number == self.alignment_layer
+            hidden, seen = layer.step(hidden, cache, number, keys, values, state.mask, rotation, shown)
+            weights = seen if shown else weights
+        if weights is not None:
+            weights = weights.transpose(1, 2).flatten(0, 1)
+        return self.norm(hidden).flatten(0, 1), TransformerState(cache, state.source, state.mask), weights
+
+
+POSITIONS = ("sinusoidal", "learned", "rotary", "none")
+
+
+def create_transformer(
+    source_vocabulary: int,
+    target_vocabulary: int,
+    joint_vocabulary: bool,
+    width: int = 128,
+    layers: int = 4,
+    encoder_layers: int | None = None,
+    decoder_layers: int | None = None,
+    heads: int = 4,
+    feedforward_width: int = 256,
+    dropout: float = 0.3,
+    attention_dropout: float = 0.0,
+    activation_dropout: float = 0.0,
+    norm: str = "pre",
+    positions: str = "sinusoidal",
+    position_width: int | None = None,
+    maximum_positions: int = 1024,
+    window: int | None = None,
+    alignment_layer: int = -1,
+    tie_embeddings: bool = True,
+) -> EncoderDecoder:
+    """encoder_layers, decoder_layers: where they differ from `layers`. dropout: on sublayers' results and on embedded
+    tokens (section 5.4). norm: "pre" (with a last norm on both sides) or "post", as in the paper.
+
+    positions: "sinusoidal", "learned" (the first maximum_positions), "rotary" or "none". position_width: None adds
+    them to the embeddings, a number puts so many features beside the embeddings'. window: radius of restricted
+    self-attention, None for full. alignment_layer: the decoder layer whose attention is shown, counted as in a list.
+    """
+    encoder_layers = layers if encoder_layers is None else encoder_layers
+    decoder_layers = layers if decoder_layers is None else decoder_layers
+    if min(encoder_layers, decoder_layers) < 1:
+        raise UserError(f"a transformer needs at least one layer, got {encoder_layers} and {decoder_layers}")
+    if norm not in RESIDUALS:
+        raise UserError(f"norm={norm!r} is unknown; choose pre or post")
+    if not -decoder_layers <= alignment_layer < decoder_layers:
+        raise UserError(f"alignment_layer={alignment_layer} does not exist among {decoder_layers} decoder layers")
+    sides = [create_positions(positions, width, position_width, maximum_positions) for _ in range(2)]
+    rotary = RotaryPositions(width // heads) if positions == "rotary" else None
+    source, target, output = create_vocabulary_layers(
+        source_vocabulary, target_vocabulary, joint_vocabulary, tie_embeddings, sides[0].embedding_width, width
+    )
+    sizes = (width, heads, feedforward_width, norm, dropout, attention_dropout, activation_dropout, window)
+    encoder = TransformerEncoder(
+        PositionedEmbedding(source, sides[0], dropout),
+        rotary,
+        [TransformerEncoderLayer(*sizes) for _ in range(encoder_layers)],
+        _last_norm(norm, width),
+    )
+    decoder = TransformerDecoder(
+        PositionedEmbedding(target, sides[1], dropout),
+        rotary,
+        [TransformerDecoderLayer(*sizes) for _ in range(decoder_layers)],
+        _last_norm(norm, width),
+        alignment_layer % decoder_layers,
+    )
+    return EncoderDecoder(encoder, decoder, output, attends=True)
+
+
+def create_positions(
+    kind: str, width: int, position_width: int | None, maximum: int
+) -> AddedPositions | ConcatenatedPositions | NoPositions:
+    """What joins positions to embeddings for a model of `width`; rotary ones act elsewhere."""
+    if kind not in POSITIONS:
+        raise UserError(f"positions={kind!r} is unknown; choose one of {', '.join(POSITIONS)}")
+    if kind in ("rotary", "none"):
+        return NoPositions(width)
+    vectors_width = width if position_width is None else position_width
+    vectors = SinusoidalPositions(vectors_width) if kind == "sinusoidal" else LearnedPositions(vectors_width, maximum)
+    return AddedPositions(vectors) if position_width is None else ConcatenatedPositions(vectors, width)
+
+
+def _last_norm(norm: str, width: int) -> nn.Module:
+    return nn.LayerNorm(width) if norm == "pre" else nn.Identity()

@@ -1,0 +1,169 @@
+"""What `interfaces.Model` promises, for every model, score and alignment that conf/ can compose."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from torch import Tensor
+
+from seq2seq.interfaces import BOS, EOS, PAD, Model
+
+CONF = Path(__file__).parents[2] / "conf" / "model"
+SMALL = {
+    "rnn": ["model.width=8", "model.embedding_width=8"],
+    "bahdanau": ["model.width=8", "model.embedding_width=8"],
+    "luong": ["model.width=8", "model.embedding_width=8"],
+    "conv": ["model.width=8", "model.embedding_width=8", "model.layers=2"],
+    "transformer": ["model.width=8", "model.feedforward_width=12", "model.heads=2", "model.layers=2"],
+}
+SOURCES = [[5, 6, 7, 8, 9, EOS], [EOS], [10, 4, 10, EOS], [12, 11, EOS]]
+TARGETS = [[4, 5, 6, 7], [8, 9], [10, 4, 5, 6, 7, 8], []]
+
+
+def choices(group: str) -> list[str]:
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+
+
+def combinations() -> list[tuple[str, ...]]:
+    """(model, override ...) for every model YAML, times every score and alignment where it has them."""
+    result: list[tuple[str, ...]] = []
+    for name in sorted(path.stem for path in CONF.glob("*.yaml")):
+        if any("attention/score" in entry for entry in OmegaConf.load(CONF / f"{name}.yaml").get("defaults", [])):
+            for score, alignment in itertools.product(choices("attention/score"), choices("attention/alignment")):
+                result.append((name, f"model/attention/score={score}", f"model/attention/alignment={alignment}"))
+        else:
+            result.append((name,))
+    return result
+
+
+@pytest.fixture(scope="module", params=combinations(), ids=lambda c: "-".join(part.split("=")[-1] for part in c))
+def model(request, build_model) -> Model:
+    name, *overrides = request.param
+    return build_model(name, [*SMALL[name], *overrides]).double().eval()
+
+
+def pad(rows: list[list[int]], extra: int = 0) -> Tensor:
+    size = max(len(row) for row in rows) + extra
+    return torch.tensor([row + [PAD] * (size - len(row)) for row in rows])
+
+
+def decode(model: Model, sources: list[list[int]], targets: list[list[int]], extra: int = 0) -> list[Tensor]:
+    """Teacher-forced features of each sentence, (1 + its length, D), with `extra` padding on both sides."""
+    source, target_in = pad(sources, extra), pad([[BOS, *row] for row in targets], extra)
+    memory = model.encode(source, source != PAD)
+    assert torch.equal(memory.mask, source != PAD)
+    features = model.decode(target_in, memory, target_in != PAD).features
+    assert features.shape[:2] == target_in.shape and features.isfinite().all()
+    return [row[: 1 + len(target)] for row, target in zip(features, targets, strict=True)]
+
+
+def assert_same(actual: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(actual, expected, rtol=1e-8, atol=1e-10)
+
+
+@torch.no_grad()
+def test_steps_equal_decode(model: Model):
+    whole = decode(model, SOURCES, TARGETS)
+    source, target_in = pad(SOURCES), pad([[BOS, *row] for row in TARGETS])
+    mask = source != PAD
+    state = model.start(model.encode(source, mask))
+    for t, tokens in enumerate(target_in.unbind(1)):
+        features, state, weights = model.step(tokens, state)
+        for row, expected in zip(features, whole, strict=True):
+            if t < len(expected):
+                assert_same(row, expected[t])
+        assert (weights is not None) == model.attends
+        if weights is not None:
+            assert weights.dim() == 3 and weights.shape[::2] == source.shape
+            assert weights.isfinite().all() and not weights.masked_select(~mask.unsqueeze(1)).any()
+    assert model.logits(features).shape == (len(SOURCES), 11)
+    assert_same(model.logits(features), model.output(features))
+
+
+@torch.no_grad()
+def test_padding_batch_size_and_order_change_nothing(model: Model):
+    batch = decode(model, SOURCES, TARGETS)
+    padded = decode(model, SOURCES, TARGETS, extra=3)
+    reversed_batch = decode(model, SOURCES[::-1], TARGETS[::-1])[::-1]
+    for i, expected in enumerate(batch):
+        (alone,) = decode(model, SOURCES[i : i + 1], TARGETS[i : i + 1])
+        assert_same(alone, expected)
+        assert_same(padded[i], expected)
+        assert_same(reversed_batch[i], expected)
+
+
+@torch.no_grad()
+def test_no_position_sees_later_ones(model: Model):
+    target = [4, 5, 6, 7, 8, 9]
+    (features,) = decode(model, SOURCES[:1], [target])
+    for t in range(len(target)):
+        changed = target[:t] + [4 + (token - 1) % 7 for token in target[t:]]
+        (others,) = decode(model, SOURCES[:1], [changed])
+        assert_same(others[: t + 1], features[: t + 1])
+        assert not torch.allclose(others[t + 1], features[t + 1])
+
+
+def test_gradient_reaches_every_parameter(model: Model, request):
+    combination = request.node.callspec.params["model"]
+    if "model/attention/score=uniform" in combination and "model/attention/alignment=unnormalized" in combination:
+        return  # weights are zero by definition, and so are the context's gradients
+    source, target_in = pad(SOURCES[:1] + SOURCES[2:3]), pad([[BOS, *row] for row in (TARGETS[0], TARGETS[2])])
+    torch.manual_seed(0)
+    model.zero_grad()
+    model.train()
+    output = model.decode(target_in, model.encode(source, source != PAD), target_in != PAD)
+    model.eval()
+    loss = model.logits(output.features).log_softmax(-1)[..., 4].sum()
+    if output.sampling is not None:
+        assert output.sampling.log_probability.shape == output.sampling.entropy.shape == target_in.shape
+        loss = loss + (output.sampling.log_probability * torch.arange(1.0, 1 + target_in.shape[1])).sum()
+        loss = loss + output.sampling.entropy.sum()
+    loss.backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None and parameter.grad.isfinite().all(), name
+        assert parameter.grad.any(), f"{name} has no gradient"
+
+
+@torch.no_grad()
+def test_selected_beams_equal_recomputation(model: Model):
+    """From one beam to several, reordered, with sentences leaving and fewer beams left."""
+    source = pad(SOURCES)
+    state = model.start(model.encode(source, source != PAD))
+    prefixes = [(sentence, [BOS]) for sentence in range(len(SOURCES))]
+    moves = [
+        [[0, 0, 0], [1, 1, 1], [2, 2, 2], [3, 3, 3]],  # K 1 -> 3
+        [[2, 0, 0], [3, 4, 5], [8, 7, 6], [9, 9, 9]],
+        [[1, 0, 2], [6, 6, 8], [9, 10, 11]],  # the second sentence leaves
+        [[0, 1, 2], [3, 4, 5], [6, 7, 8]],  # nothing moves
+        [[2], [4], [6]],  # K 3 -> 1
+        [[1, 1]],
+    ]
+    for step, rows in enumerate([*moves, None]):
+        features, state, weights = model.step(torch.tensor([prefix[-1] for _, prefix in prefixes]), state)
+        assert weights is None or weights.shape[0] == len(prefixes)
+        for row, (sentence, prefix) in zip(features, prefixes, strict=True):
+            (whole,) = decode(model, [SOURCES[sentence]], [prefix[1:]])
+            assert_same(row, whole[-1])
+        if rows is not None:
+            state = state.select(torch.tensor(rows))
+            old = [prefixes[row] for line in rows for row in line]
+            prefixes = [(s, [*prefix, 4 + (3 * step + i) % 7]) for i, (s, prefix) in enumerate(old)]
+
+
+@torch.no_grad()
+def test_weights_belong_to_their_beam(model: Model):
+    """Beams of one batch get the weights that each would get alone."""
+    source = pad(SOURCES[:1])
+    start = model.start(model.encode(source, source != PAD))
+    _, state, weights = model.step(torch.tensor([BOS]), start)
+    if weights is None:
+        return
+    _, _, together = model.step(torch.tensor([4, 5, 6]), state.select(torch.zeros(1, 3, dtype=torch.int64)))
+    for beam, token in enumerate((4, 5, 6)):
+        _, state, _ = model.step(torch.tensor([BOS]), model.start(model.encode(source, source != PAD)))
+        _, _, alone = model.step(torch.tensor([token]), state)
+        assert_same(together[beam], alone[0])
