@@ -1,0 +1,23 @@
+"""Search over a step function: greedy, beam, sampling; and forced decoding with the same scores."""
+
+from seq2seq.search.beam import BeamSearch
+from seq2seq.search.greedy import GreedySearch
+from seq2seq.search.options import Search
+from seq2seq.search.penalties import Ranking
+from seq2seq.search.sampling import Sampling
+from seq2seq.search.scoring import Scored, score_pairs
+from seq2seq.search.steps import EnsembleState, decode_batch, ensemble_step, model_step
+
+__all__ = [
+    "BeamSearch",
+    "EnsembleState",
+    "GreedySearch",
+    "Ranking",
+    "Sampling",
+    "Scored",
+    "Search",
+    "decode_batch",
+    "ensemble_step",
+    "model_step",
+    "score_pairs",
+]

@@ -1,0 +1,95 @@
+"""What ranks finished hypotheses: the log-probability normalised by length, plus a coverage penalty."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from seq2seq.errors import UserError
+
+LEAST_COVERAGE = 1e-6
+"""Floor of a source token's coverage, so that a token that nobody attended costs a finite penalty."""
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """score(Y) = log P(Y | X) / norm(|Y|) + coverage_penalty * cp(X, Y), with
+
+    - power:  norm(n) = n ** length_penalty  (0: plain log-probability, 1: mean log-probability of a token);
+    - gnmt:   norm(n) = ((5 + n) / 6) ** length_penalty  (Wu et al. 2016, equation 14);
+    - cp(X, Y) = sum over source tokens i of log(min(sum over target steps j of p_ij, 1)), p_ij being the attention
+      weights averaged over heads (Wu et al. 2016, equation 14), each inner sum no less than 1e-6.
+
+    |Y| counts EOS when the hypothesis is finished, and so does the sum over j. X counts the source's EOS.
+    """
+
+    length_penalty: float
+    normalization: str
+    coverage_penalty: float
+
+    def norm(self, length: Tensor) -> Tensor:
+        """Divisor for hypotheses of `length` scored tokens (any shape) -> float64. It never falls with length."""
+        length = length.double().clamp(min=1)
+        base = length if self.normalization == "power" else (5 + length) / 6
+        return base**self.length_penalty
+
+    def score(self, log_probability: Tensor, length: Tensor | int, penalty: Tensor | float) -> Tensor:
+        """log_probability (A, K) float64, length broadcastable to it, penalty (A, K) from `Coverage` -> (A, K)."""
+        length = torch.as_tensor(length, device=log_probability.device)
+        return log_probability / self.norm(length) + self.coverage_penalty * penalty
+
+    def bound(self, log_probability: Tensor, longest: Tensor) -> Tensor:
+        """Best score that a live hypothesis can still reach, when it may grow to `longest` scored tokens.
+
+        Its log-probability can only fall and is never positive, its divisor is greatest at the greatest length, and
+        its coverage penalty is at most 0: so log_probability / norm(longest).
+        """
+        return log_probability / self.norm(longest)
+
+
+class Coverage:
+    """How much attention each source token of the A sentences in a search has had, (A, K, S).
+
+    Does nothing when the coverage penalty is off.
+    """
+
+    def __init__(self, ranking: Ranking, source_lengths: Tensor) -> None:
+        self.on = ranking.coverage_penalty > 0
+        self.source_lengths = source_lengths
+        self.before: Tensor | None = None
+        self.after: Tensor | None = None
+
+    def add(self, weights: Tensor | None) -> None:
+        """weights (A, K, H, S) of one step."""
+        if not self.on:
+            return
+        if weights is None:
+            raise UserError("search.coverage_penalty needs attention weights, and this model has none; set it to 0")
+        attention = weights.double().mean(2)
+        self.before = torch.zeros_like(attention) if self.after is None else self.after
+        self.after = self.before + attention
+
+    def penalty(self, parents: Tensor, ended: Tensor | bool) -> Tensor | float:
+        """Of the continuations of `parents` (A, K'), -> (A, K'); where not `ended`, of the parents themselves."""
+        if self.before is None or self.after is None:
+            return 0.0
+        ended = torch.as_tensor(ended, device=parents.device).expand(parents.shape)
+        covered = torch.where(ended[..., None], select_beams(self.after, parents), select_beams(self.before, parents))
+        real = torch.arange(covered.shape[-1], device=parents.device) < self.source_lengths[:, None]
+        return (covered.clamp(LEAST_COVERAGE, 1).log() * real[:, None]).sum(-1)
+
+    def advance(self, parents: Tensor) -> None:
+        if self.after is not None:
+            self.after = select_beams(self.after, parents)
+
+    def keep(self, sentences: Tensor) -> None:
+        if self.after is not None:
+            self.after = self.after[sentences]
+            self.source_lengths = self.source_lengths[sentences]
+
+
+def select_beams(values: Tensor, parents: Tensor) -> Tensor:
+    """values (A, K, X), parents (A, K') -> (A, K', X)."""
+    return values.gather(1, parents[..., None].expand(-1, -1, values.shape[-1]))

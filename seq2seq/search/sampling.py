@@ -1,0 +1,111 @@
+"""Sampling from the model's distribution."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seq2seq.errors import UserError
+from seq2seq.interfaces import Hypothesis, Step
+from seq2seq.search.greedy import run_chains
+from seq2seq.search.options import Options, at_least, whole
+
+MASK = (1 << 64) - 1
+
+
+@dataclass(frozen=True)
+class Sampling(Options):
+    """n_best independent samples of each sentence, best score first (finished ones before cut ones).
+
+    Each token is drawn from p_i ** (1 / temperature), renormalised over the tokens that are kept: the top_k most
+    probable (0: all) and of these the smallest set, most probable first, whose probability after temperature and top_k
+    reaches top_p (nucleus sampling, Holtzman et al. 2020). The reported log-probability is the model's own,
+    without temperature and truncation. Draws depend on nothing but (seed, sentence number, sample, step): not on
+    the batch, the device or n_best.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    n_best: int = 1
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least("temperature", self.temperature, 0)
+        at_least("top_p", self.top_p, 0)
+        whole("top_k", self.top_k, 0)
+        whole("n_best", self.n_best, 1)
+        whole("seed", self.seed, 0)
+        if self.temperature == 0:
+            raise UserError("search.temperature=0 is no distribution; use search=greedy, or a temperature above 0")
+        if not 0 < self.top_p <= 1:
+            raise UserError(f"search.top_p={self.top_p} must be above 0 and at most 1")
+
+    def __call__(
+        self,
+        step: Step,
+        state: Any,
+        source_lengths: Tensor,
+        *,
+        prefix: Sequence[Sequence[int]] | None = None,
+        numbers: Sequence[int] | None = None,
+        with_weights: bool = False,
+    ) -> list[list[Hypothesis]]:
+        numbers = range(len(source_lengths)) if numbers is None else numbers
+        if len(numbers) != len(source_lengths):
+            raise UserError(f"{len(numbers)} sentence numbers were given for {len(source_lengths)} sentences")
+        generators = [[generator(self.seed, number, sample) for sample in range(self.n_best)] for number in numbers]
+        draws = torch.empty(0)
+
+        def choose(log_probs: Tensor, length: int, active: Tensor) -> Tensor:
+            nonlocal draws
+            place = length % DRAWS
+            if place == 0:
+                draws = torch.stack([torch.stack([uniforms(one) for one in row]) for row in generators])
+                draws = draws.to(log_probs.device)
+            return self.draw(log_probs, draws[active, :, place])
+
+        return run_chains(step, state, source_lengths, self, self.n_best, choose, prefix, with_weights)
+
+    def draw(self, log_probs: Tensor, uniform: Tensor) -> Tensor:
+        """log_probs (A, K, V), uniform (A, K) in [0, 1) -> tokens (A, K), by inverting the distribution function."""
+        scaled = log_probs.double() / self.temperature
+        tokens = None
+        if self.top_k or self.top_p < 1:
+            size = min(self.top_k or scaled.shape[-1], scaled.shape[-1])
+            scaled, tokens = scaled.sort(dim=-1, descending=True, stable=True)
+            scaled, tokens = scaled[..., :size], tokens[..., :size]
+        probabilities = (scaled - scaled.amax(-1, keepdim=True).clamp(min=-1e300)).exp()
+        reached = probabilities.cumsum(-1)
+        if self.top_p < 1:
+            enough = (reached < self.top_p * reached[..., -1:]).sum(-1, keepdim=True)
+            total = reached.gather(-1, enough.clamp(max=reached.shape[-1] - 1))
+        else:
+            total = reached[..., -1:]
+        choice = torch.searchsorted(reached, total * uniform[..., None], right=True)
+        choice = choice.clamp(max=reached.shape[-1] - 1)
+        return (choice if tokens is None else tokens.gather(-1, choice)).squeeze(-1)
+
+
+DRAWS = 64
+"""Random numbers are drawn for so many steps at once."""
+
+
+def uniforms(source: torch.Generator) -> Tensor:
+    return torch.rand(DRAWS, dtype=torch.float64, generator=source)
+
+
+def generator(seed: int, number: int, sample: int) -> torch.Generator:
+    """A generator of its own for each (seed, sentence number, sample): a splitmix64 chain of the three."""
+    state = 0
+    for value in (seed, number, sample):
+        state = (state ^ value) + 0x9E3779B97F4A7C15 & MASK
+        state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 & MASK
+        state = (state ^ state >> 27) * 0x94D049BB133111EB & MASK
+        state ^= state >> 31
+    return torch.Generator().manual_seed(state & (MASK >> 1))

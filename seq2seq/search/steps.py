@@ -1,0 +1,96 @@
+"""Step functions (interfaces.Step) from models, and the decoding of one padded batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seq2seq.errors import UserError
+from seq2seq.interfaces import Hypothesis, Model, Step
+from seq2seq.search.options import Search
+
+
+def model_step(model: Model) -> Step:
+    """The model's step with its logits turned into float32 log-probabilities."""
+
+    def step(tokens: Tensor, state: Any) -> tuple[Tensor, Any, Tensor | None]:
+        features, state, weights = model.step(tokens, state)
+        return log_probabilities(model, features), state, weights
+
+    return step
+
+
+def log_probabilities(model: Model, features: Tensor) -> Tensor:
+    """features (..., D) -> (..., V) float32."""
+    return torch.log_softmax(model.logits(features).float(), -1)
+
+
+@dataclass(frozen=True)
+class EnsembleState:
+    """The states of several models."""
+
+    states: tuple[Any, ...]
+
+    def select(self, rows: Tensor) -> EnsembleState:
+        return EnsembleState(tuple(state.select(rows) for state in self.states))
+
+
+def ensemble_step(models: Sequence[Model]) -> Step:
+    """The mean of the models' probabilities, P(y) = sum_m P_m(y) / M; the state is an `EnsembleState`.
+
+    Weights are the mean, over the models that attend, of their weights averaged over heads: (N, 1, S).
+    """
+
+    def step(tokens: Tensor, state: EnsembleState) -> tuple[Tensor, EnsembleState, Tensor | None]:
+        outputs = [model.step(tokens, own) for model, own in zip(models, state.states, strict=True)]
+        parts = [log_probabilities(model, output[0]) for model, output in zip(models, outputs, strict=True)]
+        weights = [output[2].mean(1, keepdim=True) for output in outputs if output[2] is not None]
+        return (
+            mean_probability(parts),
+            EnsembleState(tuple(output[1] for output in outputs)),
+            torch.stack(weights).mean(0) if weights else None,
+        )
+
+    return step
+
+
+def mean_probability(log_probs: Sequence[Tensor]) -> Tensor:
+    """Log of the mean of the probabilities behind equally shaped log-probabilities."""
+    total = log_probs[0]
+    for other in log_probs[1:]:
+        total = torch.logaddexp(total, other)
+    return total - log(len(log_probs)) if len(log_probs) > 1 else total
+
+
+def start_decoding(models: Sequence[Model], source: Tensor, mask: Tensor) -> tuple[Step, Any]:
+    """The step function and first state of one model, or of an ensemble."""
+    if not models:
+        raise UserError("no model was given to decode with")
+    states = tuple(model.start(model.encode(source, mask)) for model in models)
+    if len(models) == 1:
+        return model_step(models[0]), states[0]
+    return ensemble_step(models), EnsembleState(states)
+
+
+@torch.inference_mode()
+def decode_batch(
+    models: Model | Sequence[Model],
+    search: Search,
+    source: Tensor,
+    mask: Tensor,
+    *,
+    prefix: Sequence[Sequence[int]] | None = None,
+    numbers: Sequence[int] | None = None,
+    with_weights: bool = False,
+) -> list[list[Hypothesis]]:
+    """Translate one padded batch: source (B, S) ending in EOS, mask (B, S) -> n-best lists, see `Search`.
+
+    Models must be in eval mode, and are left as they are; several make an ensemble (`ensemble_step`).
+    """
+    step, state = start_decoding(models if isinstance(models, Sequence) else [models], source, mask)
+    return search(step, state, mask.sum(1), prefix=prefix, numbers=numbers, with_weights=with_weights)
