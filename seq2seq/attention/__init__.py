@@ -10,9 +10,11 @@ from seq2seq.attention.alignment import (
 )
 from seq2seq.attention.attention import Attention
 from seq2seq.attention.cache import KeyValueCache
-from seq2seq.attention.masks import band_mask, causal_mask, lengths_to_mask, masked_softmax
+from seq2seq.attention.masks import band_mask, causal_mask, lengths_to_mask, masked_log_softmax, masked_softmax
 from seq2seq.attention.memory import AttentionMemory
 from seq2seq.attention.multihead import MultiHeadAttention
+from seq2seq.attention.pooling import AveragePooling, NadarayaWatson
+from seq2seq.attention.reinforce import reinforce_loss, reward_to_go
 from seq2seq.attention.scores import (
     AdditiveScore,
     DotScore,
@@ -28,6 +30,7 @@ __all__ = [
     "Alignment",
     "Attention",
     "AttentionMemory",
+    "AveragePooling",
     "DotScore",
     "GaussianScore",
     "GeneralScore",
@@ -36,6 +39,7 @@ __all__ = [
     "LocalMonotonicAlignment",
     "LocalPredictiveAlignment",
     "MultiHeadAttention",
+    "NadarayaWatson",
     "ScaledDotScore",
     "Score",
     "SoftAlignment",
@@ -44,5 +48,8 @@ __all__ = [
     "band_mask",
     "causal_mask",
     "lengths_to_mask",
+    "masked_log_softmax",
     "masked_softmax",
+    "reinforce_loss",
+    "reward_to_go",
 ]
