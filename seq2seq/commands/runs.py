@@ -1,0 +1,135 @@
+"""A run's folder: its name, its configuration, and whether a second start may go on in it."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import DictConfig, OmegaConf
+
+from seq2seq.commands.configuration import flat_keys
+from seq2seq.errors import UserError
+from seq2seq.files import atomic_write
+
+NEUTRAL = (
+    "run_dir", "test_splits", "dry_run", "logger", "data.root", "data.cache_dir", "trainer.max_time",
+    "trainer.max_steps", "trainer.max_epochs", "callbacks.progress", "search",
+)  # fmt: skip
+"""Keys that may differ when a run is taken up again: they change where, how long or how it is shown, not what is learnt
+until the old end. (A schedule that follows a budget holds that budget in its own keys.)"""
+
+
+def run_dir(config: DictConfig, choices: dict[str, Any], overrides: list[str], sweep: bool) -> Path:
+    """`run_dir=` if given, else runs/<experiment or model>-<data>-seed<n>, under -m followed by the swept overrides."""
+    if config.run_dir is not None:
+        return Path(config.run_dir)
+    name = choices.get("experiment") or f"{choices['model']}-{choices['data']}"
+    name = f"{name}-seed{config.seed}"
+    if sweep:
+        own = ("model", "data", "experiment", "seed", "data.root")
+        name += "".join(f"-{text.replace('/', '.')}" for text in overrides if text.split("=")[0] not in own)
+    return Path("runs") / name
+
+
+def plain(config: DictConfig) -> dict[str, Any]:
+    """The resolved configuration without what belongs to Hydra."""
+    container = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(container, dict)
+    container.pop("hydra", None)
+    return {str(key): value for key, value in container.items()}
+
+
+def finished(folder: Path) -> bool:
+    return (folder / "metrics.json").is_file()
+
+
+def claim(folder: Path, config: dict[str, Any]) -> None:
+    """Make `folder` the run of `config`, or find that it already is.
+
+    Raises:
+        UserError: it holds a run whose settings differ in keys that change the result.
+    """
+    path = folder / "config.yaml"
+    if path.is_file():
+        different = differences(yaml.safe_load(path.read_text(encoding="utf-8")), config)
+        if different:
+            raise UserError(
+                f"{folder} holds a run with other settings: {'; '.join(different[:4])}\n"
+                "Give the same settings to go on, or another run_dir= to start anew."
+            )
+    else:
+        try:
+            with atomic_write(path) as stream:
+                yaml.safe_dump(config, stream, sort_keys=False, allow_unicode=True)
+        except OSError as error:
+            raise UserError(f"cannot write {path}: {error.strerror}\nGive another run_dir=.") from error
+
+
+def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """`key: old -> new` for every key that differs and is not neutral."""
+    found = []
+    for key in sorted({*flat_keys(old), *flat_keys(new)}):
+        before, after = _value(old, key), _value(new, key)
+        if isinstance(before, dict) or isinstance(after, dict) or any(
+            key == name or key.startswith(f"{name}.") for name in NEUTRAL
+        ):
+            continue
+        if before != after:
+            found.append(f"{key}: {_show(before)} -> {_show(after)}")
+    return found
+
+
+_ABSENT = object()
+
+
+def _value(config: dict[str, Any], key: str) -> Any:
+    node: Any = config
+    for name in key.split("."):
+        if not isinstance(node, dict) or name not in node:
+            return _ABSENT
+        node = node[name]
+    return node
+
+
+def _show(value: Any) -> str:
+    return "(absent)" if value is _ABSENT else json.dumps(value, ensure_ascii=False)
+
+
+def provenance() -> dict[str, Any]:
+    """What produced a result: package versions, git commit, machine and time."""
+    return {
+        "versions": {"python": platform.python_version(), **_versions()},
+        "commit": _commit(),
+        "machine": f"{platform.machine()}, {platform.system()}",
+        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
+
+
+def _versions() -> dict[str, str]:
+    names = ("seq2seq", "torch", "lightning", "hydra-core", "sentencepiece", "datasets", "sacrebleu")
+    found = {}
+    for name in names:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def _commit() -> str | None:
+    """The checkout's commit, marked `+` when files differ from it; None outside a checkout."""
+    here = Path(__file__).parents[2]
+    if not (here / ".git").exists():
+        return None
+    try:
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
+        dirty = subprocess.run(["git", "status", "--porcelain", "-uno"], cwd=here, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return commit.stdout.strip() + ("+" if dirty.stdout.strip() else "")
