@@ -1,0 +1,514 @@
+"""Random derivations of the built-in grammar with an exact number of English words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import TypeVar
+
+from seq2seq.data.grammar_derivation import (
+    Clause,
+    Complex,
+    Coordination,
+    Name,
+    Nominal,
+    NounPhrase,
+    PrepositionalPhrase,
+    Pronoun,
+    Relative,
+    RelativePronoun,
+    Sentence,
+    Subordinate,
+    relative_clause,
+)
+from seq2seq.data.grammar_lexicon import (
+    AFTER,
+    BEFORE,
+    CITIES,
+    COPULA,
+    INTO,
+    PEOPLE,
+    PLACES,
+    PRONOUNS,
+    TO,
+    TO_CITY,
+    WITH,
+    Adjective,
+    Fixed,
+    Lexicon,
+    Noun,
+    Preposition,
+    Verb,
+    lexicon,
+)
+
+T = TypeVar("T")
+
+SHORTEST_CLAUSE, LONGEST_CLAUSE = 2, 14
+LONGEST_PART = 2 * LONGEST_CLAUSE - 1
+
+_FRAMES = ("transitive",) * 8 + ("intransitive",) * 4 + ("prepositional",) * 3 + ("motion",) * 3 + (
+    "dative", "dative", "ditransitive", "ditransitive", "dative_to", "copula", "copula",
+)  # fmt: skip
+_SINGULAR = ("the",) * 9 + ("a",) * 6 + ("my", "our", "his", "her", "this", "this", "every")
+_PLURAL = ("the",) * 8 + ("two", "three", "four", "many", "many", "", "my", "our", "his", "her", "this", "this")
+_DEFINITE = ("the",) * 9 + ("my", "our", "his", "her", "this", "this")
+_NEGATABLE = (*_DEFINITE, "a", "a", "a", "a", "a", "a")
+_EXTENDABLE = frozenset(("the", "a", "this", "two", "three", "four", "many"))
+_PRESENT_TENSES = ("present",) * 8 + ("can", "must", "should", "want")
+_PAST_TENSES = ("past",) * 9 + ("could", "had", "wanted")
+_TENSE_WORDS = {"can": 1, "must": 1, "should": 1, "could": 1, "want": 2, "had": 2, "wanted": 2, "present": 0, "past": 0}
+_NEGATED_WORDS = {"present": 2, "past": 2, "can": 1, "could": 2, "should": 2}
+_CONJUNCTIONS = (
+    ("because", "although", "while", "before", "until", "if", "if"),
+    ("because", "although", "while", "before", "until", "when", "when"),
+)
+_JOINERS = ("and",) * 5 + ("but",) * 3 + ("so",) * 2 + (";",) * 3
+
+
+class _Tables:
+    """The lexicon arranged for drawing."""
+
+    def __init__(self, words: Lexicon) -> None:
+        def matching(features: frozenset[str]) -> list[Noun]:
+            return [noun for noun in words.nouns if noun.features & features]
+
+        self.frames: dict[tuple[str, bool], list[Verb]] = {}
+        for verb in [*words.verbs, COPULA]:
+            for past in (False, True):
+                if not past or verb.past[0]:
+                    self.frames.setdefault((verb.frame, past), []).append(verb)
+        verbs = [*words.verbs, COPULA]
+        self.subjects: dict[Verb, list[Noun]] = {verb: matching(verb.subjects) for verb in verbs}
+        self.objects: dict[Verb, list[Noun]] = {verb: matching(verb.objects) for verb in verbs}
+        shortest = {"copula": 1, "transitive": 1, "dative": 1, "prepositional": 2, "ditransitive": 2, "motion": 2}
+        shortest["dative_to"] = 3
+        self.shortest = {verb: 2 + verb.english.count(" ") + shortest.get(verb.frame, 0) for verb in verbs}
+        self.verbs_of_subject: dict[Noun, list[Verb]] = {}
+        self.verbs_of_object: dict[Noun, list[Verb]] = {}
+        for noun in words.nouns:
+            ordinary = [verb for verb in verbs if verb.frame not in ("that", "whether")]
+            self.verbs_of_subject[noun] = [v for v in ordinary if v.subjects & noun.features and v.frame != "copula"]
+            self.verbs_of_object[noun] = [
+                v for v in ordinary if v.objects & noun.features and v.frame in ("transitive", "dative", "prepositional")
+            ]
+        kinds = {noun.kind for noun in words.nouns}
+        adjectives = words.adjectives
+        self.first = {kind: [a for a in adjectives if kind in a.kinds and a.rank < 2] for kind in kinds}
+        self.gradable = {kind: [a for a in adjectives if kind in a.kinds and a.rank == 1] for kind in kinds}
+        self.second = {kind: [a for a in adjectives if kind in a.kinds and a.rank == 2] for kind in kinds}
+        self.predicates = {kind: [a for a in adjectives if kind in a.kinds and a.predicate] for kind in kinds}
+        self.people = matching(frozenset("P"))
+        self.wearable = matching(frozenset("y"))
+        self.located = {name: matching(frozenset(code)) for name, code in _LOCATION_FEATURES.items()}
+        self.inside = matching(frozenset("i"))
+        self.destinations = matching(frozenset("z")) + self.people[:8]
+        self.motion = {code: [v for v in words.verbs if v.frame == "motion" and code in v.objects] for code in "izc"}
+        self.names = [Name(name, name) for name in PEOPLE]
+        self.cities = [Name(english, german) for english, german in CITIES]
+        self.pronouns = [Pronoun(english) for english in PRONOUNS]
+        self.frequencies = self._fixed(words, "frequency")
+        self.manners = self._fixed(words, "manner")
+        self.past_fronts = self._fixed(words, "sentence") + self._fixed(words, "past_sentence")
+        self.fronts = self._fixed(words, "sentence")
+        self.times: dict[str, dict[int, list[Fixed]]] = {}
+        events = [noun for noun in words.nouns if noun.kind == "E"]
+        after_events = [_event(preposition, noun) for preposition in (AFTER, BEFORE) for noun in events]
+        for name, members in (
+            ("past", ("past",)), ("present", ("present", "habit")), ("future", ("future",)), ("general", ("general",)),
+        ):  # fmt: skip
+            fixed = [a for kind in members for a in self._fixed(words, kind)]
+            by_length = {n: [a for a in fixed if a.piece[3] == n] for n in (1, 2, 3)}
+            by_length[3] = by_length[3] + after_events
+            self.times[name] = by_length
+
+    @staticmethod
+    def _fixed(words: Lexicon, kind: str) -> list[Fixed]:
+        return [adverbial for adverbial in words.adverbials if kind in adverbial.kinds]
+
+
+_LOCATION_FEATURES = {"in": "i", "on": "s", "behind": "n", "in front of": "n", "next to": "n"}
+_LOCATION_WORDS = {name: name.count(" ") + 1 for name in PLACES}
+
+
+def _event(preposition: Preposition, noun: Noun) -> Fixed:
+    english, german, links, _, _ = PrepositionalPhrase(preposition, NounPhrase("the", noun)).render()
+    return Fixed(english, german, links, frozenset(("event",)))
+
+
+@lru_cache(maxsize=1)
+def _tables() -> _Tables:
+    return _Tables(lexicon())
+
+
+class Sampler:
+    """Draws derivations; `random` yields floats in [0, 1) and is the only source of chance."""
+
+    def __init__(self, random: Callable[[], float]) -> None:
+        self.random = random
+        self.tables = _tables()
+
+    def choose(self, options: Sequence[T]) -> T:
+        return options[int(self.random() * len(options))]
+
+    def between(self, low: int, high: int) -> int:
+        return low + int(self.random() * (high - low + 1))
+
+    def sentence(self, length: int) -> Sentence:
+        """A sentence of exactly `length` (3 or more) English words."""
+        if 4 <= length <= 16 and self.random() < 0.12:
+            return Sentence((self._question(length),))
+        parts: list[Clause | Complex] = []
+        joiners: list[str] = []
+        left = length
+        joiner = ""
+        while left > LONGEST_PART or (left > 12 and self.random() < 0.5):
+            following = self.choose(_JOINERS)
+            words = 0 if following == ";" else 1
+            size = self.between(4, min(20, left - words - 3))
+            parts.append(self._part(size, front=joiner != "so"))
+            joiners.append(following)
+            joiner = following
+            left -= size + words
+        parts.append(self._part(left, front=joiner != "so"))
+        return Sentence(tuple(parts), tuple(joiners))
+
+    def _part(self, n: int, front: bool = True) -> Clause | Complex:
+        """A main clause of n words with what hangs on it. front: whether something may stand before the subject."""
+        past = self.random() < 0.55
+        if n < 7 or (n <= LONGEST_CLAUSE and self.random() < 0.45):
+            return self._clause(n, past, front=front)
+        if n >= 6 and self.random() < 0.25:
+            return self._reported(n, past)
+        return self._complex(n, past, fronted=front and self.random() < 0.5)
+
+    def _complex(self, n: int, past: bool, fronted: bool = False) -> Complex:
+        first = self.between(max(SHORTEST_CLAUSE, n - 1 - LONGEST_CLAUSE), min(n - 4, LONGEST_CLAUSE))
+        conjunction = self.choose(_CONJUNCTIONS[past])
+        clause = self._clause(first, past)
+        return Complex(clause, self._subordinate(conjunction, n - first, past), fronted)
+
+    def _subordinate(self, conjunction: str, n: int, past: bool) -> Subordinate:
+        n -= 1
+        affirmative = conjunction in ("while", "before", "until")
+        if n >= 9 and (n > LONGEST_CLAUSE or self.random() < 0.25):
+            first = self.between(max(3, n - 1 - LONGEST_CLAUSE), min(n - 4, LONGEST_CLAUSE))
+            clauses = (
+                self._clause(first, past, affirmative=affirmative),
+                self._clause(n - 1 - first, past, affirmative=affirmative),
+            )
+            return Subordinate(conjunction, clauses)
+        return Subordinate(conjunction, (self._clause(n, past, affirmative=affirmative),))
+
+    def _reported(self, n: int, past: bool) -> Clause:
+        """A clause whose object is a that- or whether-clause."""
+        frame = "that" if self.random() < 0.8 else "whether"
+        verb = self.choose(self.tables.frames[frame, past])
+        words = verb.english.count(" ") + 1
+        subject_words = self.between(1, min(3, n - words - 4))
+        subject = self._nominal(self.tables.subjects[verb], subject_words, subject=True)
+        tense = "past" if past else "present"
+        inner = n - words - subject_words - 1
+        embedded_past = past or self.random() < 0.3
+        embedded: Clause | Complex
+        if inner > LONGEST_CLAUSE or (inner >= 8 and self.random() < 0.3):
+            embedded = self._complex(inner, embedded_past)
+        else:
+            embedded = self._clause(inner, embedded_past)
+        return Clause(subject, verb, tense, complement=Subordinate(frame, (embedded,)))
+
+    def _question(self, n: int) -> Clause:
+        return self._clause(n, self.random() < 0.55, question=self.choose(("", "", "", "why", "why", "when", "how")))
+
+    def _clause(
+        self,
+        n: int,
+        past: bool,
+        front: bool = False,
+        affirmative: bool = False,
+        question: str | None = None,
+    ) -> Clause:
+        """A clause of exactly n words, maybe with a relative clause on one of its nouns."""
+        while True:
+            relative = 0
+            if n >= 9 and (n > LONGEST_CLAUSE or self.random() < 0.5):
+                relative = self.between(3, min(8, n - 5))
+            frame = self.choose(_FRAMES)
+            verb = self.choose(self.tables.frames[frame, past])
+            clause = self._fill(verb, n - relative, past, front, affirmative, question)
+            if clause is None or (relative and not self._attach_relative(clause, relative, past)):
+                continue
+            return clause
+
+    def _fill(
+        self,
+        verb: Verb,
+        n: int,
+        past: bool,
+        front: bool = False,
+        affirmative: bool = False,
+        question: str | None = None,
+        subject: Nominal | None = None,
+        extracted: str = "",
+    ) -> Clause | None:
+        """A clause of exactly n words, or None where these choices cannot give one.
+
+        A given subject counts as one word; `extracted` is the slot that a relative pronoun of one word will fill.
+        """
+        tables, random, frame = self.tables, self.random, verb.frame
+        left = n - tables.shortest[verb]
+        if left < 0:
+            return None
+        tense, negated, words = self._tense(verb, past, left, affirmative, question)
+        left -= words
+        if question:
+            left -= 1
+        if left < 0:
+            return None
+        size = {"subject": 1, "object": 1, "indirect": 1, "oblique": 1}
+        manner = frequency = very = False
+        time = place = companion = fronted = 0
+        options = ["subject", "subject", "subject", "time", "place", "companion", "manner"]
+        if subject is not None:
+            options = ["time", "place", "companion", "manner"]
+        if extracted != "object" and frame in ("transitive", "dative", "ditransitive", "dative_to"):
+            options += ["object"] * 4
+        if frame in ("ditransitive", "dative_to"):
+            options += ["indirect"] * 4
+        if extracted != "oblique" and frame in ("prepositional", "motion"):
+            options += ["oblique"] * 4
+        if frame == "copula":
+            options = [option for option in options if option in ("subject", "time")] + ["very"]
+        if frame == "motion":
+            options.remove("place")
+        if not negated:
+            options.append("frequency")
+        if front:
+            options.append("front")
+        simple = tense in ("present", "past")
+        while left:
+            if not options:
+                return None
+            index = int(random() * len(options))
+            option = options[index]
+            if option in size:
+                limit = 5 if option == "subject" or (option == "object" and frame == "transitive") else 4
+                if size[option] < limit:
+                    size[option] += 1
+                    left -= 1
+                    continue
+            elif option == "time" and not time and question != "when":
+                time = min(left, self.between(1, 3))
+                left -= time
+            elif option == "place" and left > 1:
+                place = min(left, self.between(2, 5))
+                left -= place
+            elif option == "companion" and left > 1 and "P" in verb.subjects:
+                companion = min(left, self.between(2, 4))
+                left -= companion
+            elif option == "manner" and verb.manner and not negated and question != "how":
+                manner = True
+                left -= 1
+            elif option == "frequency" and (simple or tense == "can"):
+                frequency = True
+                left -= 1
+            elif option == "front" and not time:
+                fronted = min(left, self.between(1, 3))
+                left -= fronted
+            elif option == "very":
+                very = True
+                left -= 1
+            options[index] = options[-1]
+            options.pop()
+        if question == "how" and not verb.manner:
+            return None
+        definite = negated
+        nouns = tables.objects[verb]
+        if subject is None:
+            subject = self._nominal(tables.subjects[verb], size["subject"], subject=True, definite=definite)
+        clause = Clause(subject, verb, tense, negated, question=question)
+        if frame in ("transitive", "dative", "ditransitive", "dative_to") and extracted != "object":
+            clause.object = self._object(verb, nouns, size["object"], negated)
+            if clause.object is None:
+                return None
+        if frame in ("ditransitive", "dative_to"):
+            clause.indirect = self._nominal(tables.people, size["indirect"], definite=definite)
+        elif frame == "prepositional":
+            assert verb.preposition is not None
+            phrase = self._nominal(nouns, size["oblique"], definite=definite)
+            clause.oblique = PrepositionalPhrase(verb.preposition, phrase)
+        elif frame == "motion":
+            clause.oblique = self._direction(verb, size["oblique"], definite)
+            if clause.oblique is None:
+                return None
+        elif frame == "copula":
+            kind = subject.noun.kind if isinstance(subject, NounPhrase) else "P"
+            clause.predicate = self.choose(tables.predicates[kind])
+            clause.very = very
+        if manner:
+            clause.manner = self.choose(tables.manners)
+        if frequency:
+            clause.frequency = self.choose(tables.frequencies)
+        if companion:
+            clause.companion = PrepositionalPhrase(WITH, self._nominal(tables.people, companion - 1, definite=definite))
+        if place:
+            clause.place = self._place(place, definite)
+        if time:
+            clause.time = self._time(time, tense, past, frequency)
+        if fronted:
+            if fronted == 1 and random() < 0.6:
+                clause.front = self.choose(tables.past_fronts if past else tables.fronts)
+            else:
+                clause.front = self._time(fronted, tense, past, frequency)
+        return clause
+
+    def _tense(
+        self, verb: Verb, past: bool, left: int, affirmative: bool, question: str | None
+    ) -> tuple[str, bool, int]:
+        """Tense, negation, and the words that they add to a plain verb form."""
+        plain = "past" if past else "present"
+        if verb.frame == "copula":
+            negated = question is None and not affirmative and left > 0 and self.random() < 0.15
+            return plain, negated, int(negated)
+        tense = self.choose(_PAST_TENSES if past else _PRESENT_TENSES)
+        if question is not None:
+            tense = plain if tense in ("want", "had", "wanted") else tense
+            return tense, False, 1
+        if not affirmative and self.random() < 0.15:
+            tense = tense if tense in _NEGATED_WORDS else plain
+            if _NEGATED_WORDS[tense] <= left:
+                return tense, True, _NEGATED_WORDS[tense]
+        return (tense, False, _TENSE_WORDS[tense]) if _TENSE_WORDS[tense] <= left else (plain, False, 0)
+
+    def _time(self, n: int, tense: str, past: bool, frequency: bool) -> Fixed:
+        name = "general" if frequency else "past" if past else "present" if tense == "present" else "future"
+        return self.choose(self.tables.times[name][n] or self.tables.times["past" if past else "present"][n])
+
+    def _object(self, verb: Verb, nouns: list[Noun], n: int, negated: bool) -> Nominal | None:
+        if nouns[0].kind == "D":
+            return self._mass(self.choose(nouns), n)
+        if not negated:
+            return self._nominal(nouns, n)
+        if verb.frame == "dative":
+            return self._nominal(nouns, n, definite=True)
+        return self._nominal(nouns, n, determiners=_NEGATABLE)
+
+    def _mass(self, noun: Noun, n: int) -> NounPhrase | None:
+        if n > 3:
+            return None
+        adjectives = (self.choose(self.tables.first["D"]),) if n == 3 else ()
+        return NounPhrase("" if n == 1 else self.choose(_DEFINITE), noun, adjectives=adjectives)
+
+    def _nominal(
+        self,
+        nouns: list[Noun],
+        n: int,
+        subject: bool = False,
+        definite: bool = False,
+        determiners: Sequence[str] = (),
+    ) -> Nominal:
+        """n words for one of these nouns."""
+        random = self.random
+        noun = self.choose(nouns)
+        if n == 1:
+            if noun.kind == "P":
+                draw = random()
+                if subject and draw < 0.5:
+                    return self.choose(self.tables.pronouns)
+                if draw < 0.85:
+                    return self.choose(self.tables.names)
+            return NounPhrase("", noun, True)
+        if n >= 3 and not determiners and (n == 5 or random() < 0.12):
+            if n == 5 and noun.kind == "P" and random() < 0.5:
+                attribute = NounPhrase("a", self.choose(self.tables.wearable))
+                return NounPhrase(self.choose(_DEFINITE), noun, attribute=attribute)
+            first = 1 if n == 3 else 2
+            if first == 2 or noun.kind == "P":
+                a = self._nominal(nouns, first, definite=definite)
+                return Coordination(a, self._nominal(nouns, n - 1 - first, definite=definite))
+        plural = random() < 0.3
+        if determiners:
+            determiner = self.choose(determiners)
+            plural = plural and determiner != "a"
+        else:
+            determiner = self.choose(_DEFINITE if definite else _PLURAL if plural else _SINGULAR)
+        modifiers = n - 1 - (determiner != "")
+        return self._noun_phrase(determiner, noun, plural, modifiers)
+
+    def _noun_phrase(self, determiner: str, noun: Noun, plural: bool, modifiers: int) -> NounPhrase:
+        tables, kind = self.tables, noun.kind
+        if modifiers == 0:
+            return NounPhrase(determiner, noun, plural)
+        if modifiers == 1:
+            if tables.second[kind] and self.random() < 0.25:
+                return NounPhrase(determiner, noun, plural, (self.choose(tables.second[kind]),))
+            return NounPhrase(determiner, noun, plural, (self.choose(tables.first[kind]),))
+        if modifiers == 2 and tables.second[kind] and self.random() < 0.6:
+            pair = (self.choose(tables.first[kind]), self.choose(tables.second[kind]))
+            return NounPhrase(determiner, noun, plural, pair)
+        adjectives: tuple[Adjective, ...] = (self.choose(tables.gradable[kind]),)
+        if modifiers == 3:
+            adjectives = (*adjectives, self.choose(tables.second[kind] or tables.first[kind]))
+        return NounPhrase(determiner, noun, plural, adjectives, very=True)
+
+    def _place(self, n: int, definite: bool) -> PrepositionalPhrase:
+        if n == 2:
+            return PrepositionalPhrase(PLACES["in"], self.choose(self.tables.cities))
+        name = self.choose(("in", "in", "in", "in", "on", "on", "behind", "next to", "in front of"))
+        if n - _LOCATION_WORDS[name] < 2:
+            name = "in"
+        phrase = self._nominal(self.tables.located[name], n - _LOCATION_WORDS[name], definite=definite)
+        return PrepositionalPhrase(PLACES[name], phrase)
+
+    def _direction(self, verb: Verb, n: int, definite: bool) -> PrepositionalPhrase | None:
+        if n == 1:
+            return PrepositionalPhrase(TO_CITY, self.choose(self.tables.cities)) if "c" in verb.objects else None
+        places = [code for code in "iz" if code in verb.objects]
+        if not places:
+            return None
+        if self.choose(places) == "i":
+            return PrepositionalPhrase(INTO, self._nominal(self.tables.inside, n, definite=definite))
+        return PrepositionalPhrase(TO, self._nominal(self.tables.destinations, n, definite=definite))
+
+    def _attach_relative(self, clause: Clause, n: int, past: bool) -> bool:
+        phrases: list[NounPhrase] = []
+        for phrase in (clause.subject, clause.object, clause.indirect):
+            if isinstance(phrase, NounPhrase) and phrase.attribute is None and phrase.determiner in _EXTENDABLE:
+                phrases.append(phrase)
+        for prepositional in (clause.oblique, clause.place, clause.companion):
+            if prepositional is not None:
+                phrase = prepositional.phrase
+                if isinstance(phrase, NounPhrase) and phrase.determiner in _EXTENDABLE:
+                    phrases.append(phrase)
+        if not phrases:
+            return False
+        phrase = self.choose(phrases)
+        phrase.relative = self._relative(phrase.noun, phrase.plural, n, past)
+        return phrase.relative is not None
+
+    def _relative(self, noun: Noun, plural: bool, n: int, past: bool) -> Relative | None:
+        tables = self.tables
+        if n >= 4 and noun.features & frozenset("is") and self.random() < 0.4:
+            verb = self.choose(tables.frames["intransitive", past])
+            clause = self._fill(verb, n - 2, past, extracted="place")
+            if clause is None or clause.place is not None:
+                return None
+            preposition = PLACES["in" if "i" in noun.features else "on"]
+            clause.place = PrepositionalPhrase(preposition, NounPhrase("the", noun, plural))
+            return relative_clause(clause, noun, plural, "place")
+        verbs = tables.verbs_of_subject[noun]
+        if verbs and self.random() < 0.5:
+            verb = self.choose(verbs)
+            if past and not verb.past[0]:
+                return None
+            clause = self._fill(verb, n, past, subject=RelativePronoun(noun, plural))
+            return relative_clause(clause, noun, plural) if clause is not None else None
+        verbs = tables.verbs_of_object[noun]
+        if not verbs:
+            return None
+        verb = self.choose(verbs)
+        if past and not verb.past[0]:
+            return None
+        slot = "oblique" if verb.frame == "prepositional" else "object"
+        clause = self._fill(verb, n, past, extracted=slot)
+        return relative_clause(clause, noun, plural, slot) if clause is not None else None
