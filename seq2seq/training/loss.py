@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from seq2seq.attention import reinforce_loss, reward_to_go
 from seq2seq.errors import UserError
-from seq2seq.interfaces import DecoderOutput, OutputLayer
+from seq2seq.interfaces import DecoderOutput, OutputLayer, SampledAttention
 
 CPU_CHUNK = 2**20
 """Logits held at once on a CPU (4 MB in float32, about a last-level cache share); measured best from 2^19 to 2^21."""
@@ -147,9 +148,9 @@ class Loss:
 class Criterion(nn.Module):
     """Training loss: label-smoothed cross-entropy over real tokens, plus REINFORCE where attention was sampled.
 
-    The REINFORCE term (Xu et al. 2015, section 4.1) is
-    -sum [ reinforce_weight (log p(y_t | a_t) - baseline) log p(a_t) + entropy_weight H(a_t) ], the reward without
-    gradient; the baseline is a moving average of the reward with the given decay and lives in the state.
+    The REINFORCE term is `attention.reinforce_loss` with the log-likelihood of this and all later tokens as reward,
+    times reinforce_weight, and a moving average of the log-likelihood of a token, times the tokens to come, as
+    baseline. The average (with the given decay) is part of the state.
     """
 
     baseline: Tensor
@@ -180,19 +181,22 @@ class Criterion(nn.Module):
         smoothing = self.smoothing if self.training else 0.0
         loss, nll = fused_cross_entropy(features, output.weight, output.bias, target, smoothing)
         if decoded.sampling is not None and self.training:
-            log_probability = decoded.sampling.log_probability.flatten().index_select(0, rows).float()
-            entropy = decoded.sampling.entropy.flatten().index_select(0, rows).float()
-            advantage = self._advantage(-nll)
-            loss = loss - (self.reinforce_weight * advantage * log_probability + self.entropy_weight * entropy).sum()
+            loss = loss + self._reinforce(decoded.sampling, -_unpacked(nll, rows, mask), mask)
         return Loss(loss, nll.sum(), mask.sum())
 
-    @torch.no_grad()
-    def _advantage(self, reward: Tensor) -> Tensor:
-        """reward (N,) minus the baseline, which moves afterwards; the first batch is its own baseline."""
-        mean = reward.mean() if len(reward) else self.baseline
+    def _reinforce(self, sampling: SampledAttention, reward: Tensor, mask: Tensor) -> Tensor:
+        """reward (B, T): each token's log-likelihood."""
+        tokens = mask.to(reward.dtype)
+        mean = reward.sum() / tokens.sum().clamp(min=1)
         baseline = torch.where(self.baseline.isnan(), mean, self.baseline)
         self.baseline.copy_(baseline + (1 - self.baseline_decay) * (mean - baseline))
-        return reward - baseline
+        return reinforce_loss(
+            sampling,
+            reward_to_go(reward, mask) * self.reinforce_weight,
+            reward_to_go(tokens, mask) * (baseline * self.reinforce_weight),
+            self.entropy_weight,
+            mask,
+        )
 
 
 def token_nll(decoded: DecoderOutput, output: OutputLayer, target: Tensor, mask: Tensor) -> Tensor:
@@ -201,4 +205,9 @@ def token_nll(decoded: DecoderOutput, output: OutputLayer, target: Tensor, mask:
     with torch.no_grad():
         features = decoded.features.flatten(0, 1).index_select(0, rows)
         _, nll = fused_cross_entropy(features, output.weight, output.bias, target.flatten().index_select(0, rows))
-        return nll.new_zeros(mask.numel()).index_copy_(0, rows, nll).view(mask.shape)
+        return _unpacked(nll, rows, mask)
+
+
+def _unpacked(values: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
+    """values (N,) of the real tokens at flat positions `rows` -> (B, T), zero elsewhere."""
+    return values.new_zeros(mask.numel()).index_copy_(0, rows, values).view(mask.shape)

@@ -156,23 +156,36 @@ class TestCriterion:
         torch.testing.assert_close(nll, torch.where(mask, expected, 0.0))
 
     def test_reinforce_term(self) -> None:
-        """First batch: the baseline is the mean reward. Second: the moving average."""
+        """Token by token: advantage = later log-likelihood less what the moving average expects of as many tokens."""
         features, output, target, mask = self.batch()
         logs = torch.randn(2, 3, requires_grad=True)
         entropy = torch.rand(2, 3, requires_grad=True)
         criterion = Criterion(0.0, reinforce_weight=2.0, entropy_weight=0.5, baseline_decay=0.75)
-        reward = -F.cross_entropy(output(features)[mask], target[mask], reduction="none").detach()
-        baseline = reward.mean()
+        nll = token_nll(DecoderOutput(features), output, target, mask)
+        mean = -nll.sum().item() / 4
+        baseline = mean
         for _ in range(2):
             result = criterion(DecoderOutput(features, SampledAttention(logs, entropy)), output, target, mask)
-            term = -(2.0 * (reward - baseline) * logs[mask] + 0.5 * entropy[mask]).sum()
-            torch.testing.assert_close(result.loss, result.nll + term)
             got = gradients(result.loss, logs, entropy)
-            torch.testing.assert_close(got[0][mask], -2.0 * (reward - baseline))
-            assert got[1][mask].eq(-0.5).all() and not got[0][~mask].any()
-            baseline = baseline + 0.25 * (reward.mean() - baseline)
-        assert criterion.baseline.item() == pytest.approx(baseline.item())
+            for b, length in enumerate([3, 1]):
+                for t in range(3):
+                    advantage = -nll[b, t:length].sum().item() - baseline * (length - t)
+                    expected = (-2.0 * advantage, -0.5) if t < length else (0.0, 0.0)
+                    assert (got[0][b, t].item(), got[1][b, t].item()) == pytest.approx(expected, abs=1e-5)
+            baseline = baseline + 0.25 * (mean - baseline)
+        assert criterion.baseline.item() == pytest.approx(baseline)
         assert "baseline" in criterion.state_dict()
+
+    def test_the_baseline_follows_the_reward(self) -> None:
+        features, output, target, mask = self.batch()
+        sampling = SampledAttention(torch.zeros(2, 3), torch.zeros(2, 3))
+        criterion = Criterion(0.0, baseline_decay=0.75)
+        means = []
+        for scale in (1.0, 3.0):
+            result = criterion(DecoderOutput(features * scale, sampling), output, target, mask)
+            means.append(-result.nll.item() / 4)
+        assert means[0] != means[1]
+        assert criterion.baseline.item() == pytest.approx(0.75 * means[0] + 0.25 * means[1], rel=1e-5)
 
     @pytest.mark.parametrize("value", [-0.1, 1.0])
     def test_refuses_impossible_smoothing(self, value: float) -> None:

@@ -1,0 +1,90 @@
+"""Checkpoint files: written so that the last good one is never lost, read without running anything in them.
+
+A checkpoint holds plain values and tensors only:
+    "state_dict"           weights, the model's under "model.", the criterion's under "criterion."
+    "optimizer_states"     and what else Lightning needs to go on
+    "seq2seq"              {"config": mapping, "tokenizers": {name: bytes}, "progress", "schedule", "random"}
+An averaged one holds "state_dict" and "seq2seq" with "config" and "tokenizers": enough to translate.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.fabric.plugins.io import CheckpointIO
+from torch import Tensor
+
+from seq2seq.errors import UserError
+from seq2seq.files import atomic_write
+
+MODEL_PREFIX = "model."
+
+
+def write_checkpoint(checkpoint: dict[str, Any], path: str | Path) -> None:
+    """Raises UserError if it cannot be written; an older file of that name then stands untouched."""
+    try:
+        with atomic_write(path, "wb") as stream:
+            torch.save(checkpoint, stream)
+    except (OSError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise UserError(
+            f"cannot write the checkpoint {path}: {reason}\n"
+            "The last good checkpoint stands; make room and give the same command to go on."
+        ) from error
+
+
+def read_checkpoint(path: str | Path) -> dict[str, Any]:
+    """A checkpoint on the CPU. Raises UserError for a file that is missing, damaged, or none of ours."""
+    way_out = "Give another checkpoint, or remove the file to start without it."
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise UserError(f"checkpoint {path} is damaged (in {damaged})\n{way_out}")
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise UserError(f"there is no checkpoint {path}\n{way_out}") from None
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError, zipfile.BadZipFile, pickle.UnpicklingError) as error:
+        raise UserError(f"cannot read the checkpoint {path}: {str(error).splitlines()[0]}\n{way_out}") from error
+    if not isinstance(checkpoint, dict) or not {"state_dict", "seq2seq"} <= checkpoint.keys():
+        raise UserError(f"{path} is no seq2seq checkpoint\n{way_out}")
+    return checkpoint
+
+
+def model_weights(checkpoint: dict[str, Any]) -> dict[str, Tensor]:
+    """The model's own state dict out of a checkpoint."""
+    return {
+        name.removeprefix(MODEL_PREFIX): value
+        for name, value in checkpoint["state_dict"].items()
+        if name.startswith(MODEL_PREFIX)
+    }
+
+
+def duplicate(path: Path, copy: Path) -> None:
+    """Make `copy` the same file as `path`, atomically; a hard link where the file system has them."""
+    temporary = copy.with_name(f".{copy.name}.link")
+    temporary.unlink(missing_ok=True)
+    try:
+        os.link(path, temporary)
+    except OSError:
+        shutil.copyfile(path, temporary)
+    os.replace(temporary, copy)
+
+
+class AtomicCheckpointIO(CheckpointIO):
+    """Lightning's reading and writing of checkpoints, by the functions above."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        write_checkpoint(checkpoint, path)
+
+    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
+        return read_checkpoint(path)
+
+    def remove_checkpoint(self, path: Any) -> None:
+        Path(path).unlink(missing_ok=True)

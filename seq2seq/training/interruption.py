@@ -1,0 +1,46 @@
+"""Being told to stop: SIGTERM (a scheduler's preemption) and the first Ctrl-C save the run and end it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+EXIT_CODES = {signal.SIGTERM: 75, signal.SIGINT: 130}
+"""75 is EX_TEMPFAIL of sysexits.h: try again later."""
+
+
+class TrainingInterrupted(Exception):
+    """Training was told to stop, has saved its state, and can be taken up again by the same command."""
+
+    def __init__(self, number: int, update: int) -> None:
+        name = signal.Signals(number).name
+        super().__init__(f"stopped by {name} and saved at update {update}; the same command goes on from there")
+        self.exit_code = EXIT_CODES[signal.Signals(number)]
+
+
+class StopSignals:
+    """Remembers the first SIGTERM or SIGINT; `received` is its number, or None. A second SIGINT kills as usual."""
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Listen, where signals can be listened to: in the main thread."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self._receive) for number in EXIT_CODES}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if self.received is not None and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.received = number

@@ -1,0 +1,48 @@
+"""Training batches without end, each with the loader's state after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from seq2seq.interfaces import Batch
+from seq2seq.training.progress import Progress
+
+LoaderState = dict[str, int]
+
+
+class Loader(Protocol):
+    """Batches of one epoch at a time, as `TranslationData.train_dataloader()`: each `iter` goes on where the state
+    says, with the next epoch when one is done. The state's "epoch", "consumed" and "batches" tell where it is.
+    """
+
+    def __iter__(self) -> Iterator[Batch]: ...
+
+    def state_dict(self) -> LoaderState: ...
+
+    def load_state_dict(self, state: LoaderState) -> None: ...
+
+
+class BatchStream:
+    """Endless (batch, loader state after it) pairs, epoch after epoch, from where `progress` stands.
+
+    The trainer sees one epoch that never ends, so that the run's own progress alone decides where a resumed run goes
+    on. States count batches handed over, not batches fetched ahead. `loader` is called once, when the first batch is
+    wanted.
+    """
+
+    def __init__(self, loader: Callable[[], Loader], progress: Progress) -> None:
+        self._loader = loader
+        self._progress = progress
+
+    def __iter__(self) -> Iterator[tuple[Batch, LoaderState]]:
+        loader = self._loader()
+        if self._progress.loader:
+            loader.load_state_dict(self._progress.loader)
+        state = loader.state_dict()
+        while True:
+            if state["consumed"] >= state["batches"]:
+                state = {**state, "epoch": state["epoch"] + 1, "consumed": 0}
+            for batch in loader:
+                state = {**state, "consumed": state["consumed"] + 1}
+                yield batch, state

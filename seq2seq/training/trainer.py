@@ -1,0 +1,263 @@
+"""`fit`: one call from parts to a trained run folder."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from lightning.pytorch import Trainer
+from torch import nn
+from torch.optim import Optimizer
+
+from seq2seq.errors import UserError
+from seq2seq.interfaces import Batch
+from seq2seq.search import Search
+from seq2seq.training.callbacks import AVERAGED, BEST, LAST, CallbackSettings, Supervisor
+from seq2seq.training.checkpoint import AtomicCheckpointIO, read_checkpoint
+from seq2seq.training.interruption import TrainingInterrupted
+from seq2seq.training.limits import Interval, Limits, ValidationInterval
+from seq2seq.training.loss import Criterion
+from seq2seq.training.module import TranslationModule
+from seq2seq.training.observers import History, Observer, Terminal
+from seq2seq.training.progress import seed_everything
+from seq2seq.training.schedule import Schedule, duration
+from seq2seq.training.stream import BatchStream, Loader
+from seq2seq.training.validation import Validator
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TrainerSettings:
+    """The `trainer` group: keys and formats are Lightning's own where Lightning has them.
+
+    max_steps, max_epochs, max_time ("DD:HH:MM:SS", counted over all resumes, validation included): training ends at
+    whichever comes first; at least one is needed (None: no such limit). accumulate_grad_batches: micro-batches an
+    update. gradient_clip_val: largest norm of the gradient of the mean loss per token. val_check_interval: see
+    `ValidationInterval`. log_every_n_steps: updates a history line. threads: CPU threads of torch (None: its own
+    choice). max_skipped: non-finite updates in a row that end training. validation_tokens: padded target tokens of
+    an evaluation batch. compile: torch.compile encoder and decoder.
+    """
+
+    accelerator: str = "cpu"
+    devices: int | str = 1
+    num_nodes: int = 1
+    strategy: str = "auto"
+    precision: str = "32-true"
+    max_steps: int | None = None
+    max_epochs: int | None = None
+    max_time: str | dict[str, float] | None = None
+    accumulate_grad_batches: int = 1
+    gradient_clip_val: float | None = 1.0
+    val_check_interval: Interval = 1.0
+    log_every_n_steps: int = 50
+    threads: int | None = None
+    max_skipped: int = 10
+    validation_tokens: int = 4000
+    compile: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("accumulate_grad_batches", "log_every_n_steps", "max_skipped", "validation_tokens", "num_nodes"):
+            if getattr(self, name) < 1:
+                raise UserError(f"trainer.{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("max_steps", "max_epochs", "threads", "gradient_clip_val"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise UserError(f"trainer.{name} must be positive or null, got {value}")
+        if self.max_steps is None and self.max_epochs is None and self.max_time is None:
+            raise UserError("training would never end: set trainer.max_steps, trainer.max_epochs or trainer.max_time")
+        if "spawn" in self.strategy or "fork" in self.strategy or "notebook" in self.strategy:
+            raise UserError(f"trainer.strategy={self.strategy} is not supported\nUse ddp, which starts its processes.")
+        self.limits()
+        ValidationInterval(self.val_check_interval)
+
+    def limits(self) -> Limits:
+        seconds = None if self.max_time is None else duration(self.max_time, "trainer.max_time")
+        return Limits(self.max_steps, self.max_epochs, seconds)
+
+    def build(self, supervisor: Supervisor, run_dir: Path) -> Trainer:
+        """Lightning's Trainer with everything off that `Supervisor` does."""
+        quieten_lightning()
+        try:
+            return Trainer(
+                accelerator=self.accelerator,
+                devices=self.devices,
+                num_nodes=self.num_nodes,
+                strategy=self.strategy,
+                precision=self.precision,  # type: ignore[arg-type]
+                accumulate_grad_batches=self.accumulate_grad_batches,
+                callbacks=[supervisor],
+                plugins=[AtomicCheckpointIO()],
+                default_root_dir=run_dir,
+                max_epochs=-1,
+                limit_val_batches=0,
+                num_sanity_val_steps=0,
+                logger=False,
+                enable_checkpointing=False,
+                enable_progress_bar=False,
+                enable_model_summary=False,
+                use_distributed_sampler=False,
+            )
+        except (ValueError, RuntimeError, TypeError) as error:
+            raise UserError(
+                f"this machine cannot train with trainer.accelerator={self.accelerator} devices={self.devices} "
+                f"strategy={self.strategy} precision={self.precision}: {str(error).splitlines()[0]}\n"
+                "trainer=cpu works everywhere."
+            ) from error
+
+
+class Data(Protocol):
+    """What training needs of `data.datamodule.TranslationData`, already prepared."""
+
+    tokenizers: Any
+    trainer: Any
+    """The Trainer, from which `train_dataloader` learns which share of the data is this process's."""
+
+    def train_dataloader(self) -> Loader: ...
+
+    def evaluation_batches(self, split: str, max_tokens: int) -> Iterable[Batch]: ...
+
+    def pairs(self, split: str) -> tuple[list[str], list[str]]: ...
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """checkpoint: what to export, the best one on validation BLEU or the averaged one. main: whether this is the
+    process that writes results. The rest is the "training" section of metrics.json."""
+
+    checkpoint: Path
+    main: bool
+    averaged: bool
+    updates: int
+    epochs: float
+    seconds: float
+    target_tokens: int
+    target_tokens_per_second: float
+    best_update: int
+    best_valid_bleu: float | None
+    skipped_updates: int
+    stopped: str
+    threads: int
+
+    def summary(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("checkpoint", "main")}
+
+
+def fit(
+    model: nn.Module,
+    data: Data,
+    *,
+    criterion: Criterion,
+    optimizer: Callable[[Iterable[Any]], Optimizer],
+    schedule: Schedule,
+    search: Search,
+    trainer: TrainerSettings,
+    callbacks: CallbackSettings,
+    run_dir: str | Path,
+    config: dict[str, Any],
+    observers: Sequence[Observer] = (),
+    seed: int = 1,
+) -> TrainingResult:
+    """Train `model` in run_dir, going on from checkpoints/last.ckpt if there is one.
+
+    Writes checkpoints/{last,best}.ckpt (and averaged.ckpt) and history.jsonl. Validation is on the split "valid" by
+    `search`. config is what the checkpoint says about itself (plain values). observers come on top of the history
+    and the terminal. On a CPU a resumed run is bit-identical to one never stopped, unless a limit, an interval or the
+    schedule is given as wall time.
+
+    Raises:
+        UserError: settings that cannot work here, a damaged checkpoint, a full disk, a loss that is not finite.
+        TrainingInterrupted: SIGTERM or Ctrl-C; the state has been saved.
+    """
+    run_dir = Path(run_dir)
+    folder = run_dir / "checkpoints"
+    if trainer.threads is not None:
+        torch.set_num_threads(trainer.threads)
+    module = TranslationModule(
+        model,  # type: ignore[arg-type]
+        criterion,
+        optimizer,
+        schedule,
+        inference={"config": config, "tokenizers": data.tokenizers.state()},
+        gradient_clip_val=trainer.gradient_clip_val,
+        max_skipped=trainer.max_skipped,
+        compile=trainer.compile,
+    )
+    supervisor = Supervisor(
+        folder,
+        callbacks,
+        trainer.limits(),
+        ValidationInterval(trainer.val_check_interval),
+        trainer.log_every_n_steps,
+        make_validator(data, search, trainer.validation_tokens, callbacks.samples),
+        [History(run_dir / "history.jsonl"), Terminal(callbacks.progress), *observers],
+    )
+    lightning = trainer.build(supervisor, run_dir)
+    data.trainer = lightning
+    seed_everything(seed, lightning.global_rank)
+    last = folder / LAST
+    with supervisor.signals.installed():
+        lightning.fit(
+            module,
+            train_dataloaders=BatchStream(data.train_dataloader, module.progress),
+            ckpt_path=last if last.is_file() else None,
+        )
+    progress = module.progress
+    if supervisor.interrupted:
+        assert supervisor.signals.received is not None
+        raise TrainingInterrupted(supervisor.signals.received, progress.update)
+    return TrainingResult(
+        checkpoint=folder / (AVERAGED if supervisor.averaged else BEST),
+        main=lightning.is_global_zero,
+        averaged=supervisor.averaged,
+        updates=progress.update,
+        epochs=round(progress.epochs, 4),
+        seconds=round(progress.seconds, 3),
+        target_tokens=progress.target_tokens,
+        target_tokens_per_second=round(progress.tokens_per_second, 1),
+        best_update=progress.best_update,
+        best_valid_bleu=progress.best_bleu,
+        skipped_updates=progress.skipped,
+        stopped=progress.stopped or "",
+        threads=torch.get_num_threads(),
+    )
+
+
+def make_validator(data: Data, search: Search, max_tokens: int, samples: int) -> Validator:
+    tokenizers = data.tokenizers
+    return Validator(
+        list(data.evaluation_batches("valid", max_tokens)),
+        *data.pairs("valid"),
+        search,
+        tokenizers.target.decode,
+        tokenizers.source.pieces,
+        tokenizers.target.pieces,
+        samples,
+    )
+
+
+def resumable(run_dir: str | Path) -> dict[str, Any] | None:
+    """The progress saved in a run's last checkpoint, or None if it has none. Raises UserError if it is damaged."""
+    path = Path(run_dir) / "checkpoints" / LAST
+    return dict(read_checkpoint(path)["seq2seq"]["progress"]) if path.is_file() else None
+
+
+def quieten_lightning() -> None:
+    """Silence what tells a user of this package nothing: banners, tips, and advice about loops that it replaces."""
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    for message in (
+        ".*does not have many workers.*",
+        ".*You defined a `validation_step` but have no `val_dataloader`.*",
+        ".*`srun` command is available.*",
+        ".*Starting from v1.9.0, `tensorboardX` has been removed.*",
+        ".*GPU available but not used.*",
+    ):
+        warnings.filterwarnings("ignore", message=message)
+    os.environ.setdefault("POSSIBLE_USER_WARNINGS", "off")
