@@ -1,0 +1,141 @@
+"""Longer segments from short ones: training segments joined from neighbours, test sets joined k by k.
+
+On a corpus of short sentences this asks the question that its own sentences cannot: what happens past 40 words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from seq2seq.data.cache import content_key
+from seq2seq.data.corpus import Columns, Corpus, load_table
+from seq2seq.errors import UserError
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+VERSION = 1
+ROWS = 10_000
+
+
+class ConcatenatedCorpus:
+    """A corpus whose segments are joined, with a space, from consecutive segments of another.
+
+    train, valid: each segment of that split is joined from 1..k neighbours, the number drawn evenly; every original is
+    used once (in training, once in each of `passes` differently joined copies, one after the other).
+    test: for each k a further split `<test set>_x<k>` of every test set, joined from exactly k consecutive segments:
+    row i holds the originals k*i .. k*i+k-1; fewer than k left at the end are left out. The test sets themselves stay.
+    Gold alignments are shifted with their words.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        train: int = 1,
+        valid: int = 1,
+        test: Sequence[int] = (),
+        passes: int = 1,
+        seed: int = 1,
+        cache_dir: str | Path = "data/cache",
+    ):
+        for name, value in (("train", train), ("valid", valid), ("passes", passes), *(("test", k) for k in test)):
+            if value < 1:
+                raise UserError(f"data.concatenation.{name}: {value} must be at least 1.")
+        if passes > 1 and train == 1:
+            raise UserError("data.concatenation.passes above 1 needs data.concatenation.train above 1.")
+        self.source_language = corpus.source_language
+        self.target_language = corpus.target_language
+        self.corpus = corpus
+        self.cache_dir = cache_dir
+        self.passes = passes
+        self.seed = seed
+        self._most = {"train": train, "valid": valid}
+        self._exactly = {
+            f"{split}_x{k}": (split, k)
+            for split in corpus.splits()
+            if split not in self._most
+            for k in dict.fromkeys(test)
+            if k > 1
+        }
+        if clash := set(self._exactly) & set(corpus.splits()):
+            raise UserError(f"data.concatenation.test: the corpus already has a split {sorted(clash)[0]!r}.")
+
+    def splits(self) -> list[str]:
+        return [*self.corpus.splits(), *self._exactly]
+
+    def fingerprint(self) -> str:
+        return content_key(VERSION, self.corpus.fingerprint(), self._most, self.passes, self.seed)
+
+    def load(self, split: str) -> Dataset:
+        original, k = self._exactly.get(split, (split, self._most.get(split, 1)))
+        if k == 1:
+            return self.corpus.load(split)
+        key = content_key(VERSION, self.corpus.fingerprint(), original, k, self.passes, self.seed)
+        kind = f"text-{split}" if split in self._exactly else f"text-{split}-1to{k}"
+        return load_table(self.cache_dir, kind, key, lambda: self._tables(split))
+
+    def _tables(self, split: str) -> Iterator[Columns]:
+        if split in self._exactly:
+            original, k = self._exactly[split]
+            table = self.corpus.load(original)
+            yield from _join(table, (k for _ in range(len(table) // k)))
+            return
+        table = self.corpus.load(split)
+        for copy in range(self.passes if split == "train" else 1):
+            random = np.random.default_rng([self.seed, copy])
+            yield from _join(table, _sizes(len(table), self._most[split], random))
+
+
+def _sizes(total: int, most: int, random: np.random.Generator) -> Iterator[int]:
+    """Numbers from 1 to `most` that add up to `total`."""
+    while total:
+        size = min(total, int(random.integers(1, most + 1)))
+        total -= size
+        yield size
+
+
+def _join(table: Dataset, sizes: Iterator[int]) -> Iterator[Columns]:
+    """Join consecutive rows of the table, so many at a time, in bounded memory."""
+    rows = _rows(table)
+    joined: Columns = {column: [] for column in table.column_names}
+    for size in sizes:
+        group = [next(rows) for _ in range(size)]
+        for column, values in joined.items():
+            parts = [row[column] for row in group]
+            values.append(_shift(group) if column == "alignment" else _words(parts))
+        if len(joined["source"]) == ROWS:
+            yield joined
+            joined = {column: [] for column in table.column_names}
+    if joined["source"]:
+        yield joined
+
+
+def _rows(table: Dataset) -> Iterator[dict[str, Any]]:
+    for batch in table.iter(batch_size=ROWS):
+        yield from (dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True))
+
+
+def _words(parts: list[str]) -> str:
+    return " ".join(part.strip(" ") for part in parts if part.strip(" "))
+
+
+def _shift(group: list[dict[str, Any]]) -> list[list[int]]:
+    """Alignment links of all parts, each moved by the words before it."""
+    links = []
+    source = target = 0
+    for row in group:
+        links += [[source + a, target + b] for a, b in row["alignment"]]
+        source += len(row["source"].split())
+        target += len(row["target"].split())
+    return links
+
+
+def base_split(split: str) -> tuple[str, int]:
+    """The test set and k that a split's name tells: "test_x3" -> ("test", 3), "test" -> ("test", 1)."""
+    match = re.fullmatch(r"(.+)_x(\d+)", split)
+    return (match[1], int(match[2])) if match else (split, 1)

@@ -1,0 +1,262 @@
+"""Corpora: anything that yields splits of text pairs, kept as memory-mapped tables.
+
+A corpus names its languages and splits; `load(split)` gives a table whose rows never move, `fingerprint()` changes
+whenever any text could.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from seq2seq.data import readers
+from seq2seq.data.cache import cached_folder, content_key, file_digest
+from seq2seq.errors import UserError
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+VERSION = 1
+"""Part of every key: raise it when reading changes what a table holds."""
+
+Columns = dict[str, list[Any]]
+
+
+class Corpus(Protocol):
+    """Parallel text. Splits are "train", "valid", "test" and further test sets ("test_2017")."""
+
+    source_language: str
+    target_language: str
+
+    def splits(self) -> list[str]: ...
+
+    def load(self, split: str) -> Dataset:
+        """The split as a memory-mapped table with string columns `source` and `target`.
+
+        Corpora with gold word alignments add `alignment`: a list of [source word, target word] a row, from 0.
+        """
+        ...
+
+    def fingerprint(self) -> str:
+        """Key of the whole corpus' content and settings."""
+        ...
+
+
+def load_table(cache_dir: str | Path, name: str, key: str, tables: Callable[[], Iterable[Columns]]) -> Dataset:
+    """The cached table of that name and key, written batch by batch from `tables()` if need be.
+
+    Raises UserError if there are no rows.
+    """
+    import datasets
+
+    folder = cached_folder(cache_dir, name, key, partial(_write_table, name=name, tables=tables))
+    return datasets.Dataset.from_file(str(folder / "table.arrow"))
+
+
+def _write_table(folder: Path, name: str, tables: Callable[[], Iterable[Columns]]) -> None:
+    import pyarrow as pa
+
+    schema = None
+    with open(folder / "table.arrow", "wb") as sink:
+        writer = None
+        for columns in tables():
+            if writer is None:
+                types = {"alignment": pa.list_(pa.list_(pa.int32()))}
+                schema = pa.schema([(column, types.get(column, pa.string())) for column in columns])
+                writer = pa.ipc.new_stream(sink, schema)
+            writer.write_batch(pa.RecordBatch.from_pydict(columns, schema=schema))
+        if writer is None:
+            raise UserError(f"{name} is empty: a split needs at least one pair.")
+        writer.close()
+
+
+def check_split(corpus: Corpus, split: str) -> None:
+    if split not in corpus.splits():
+        raise UserError(f"no split {split!r} in this corpus; it has {', '.join(corpus.splits())}.")
+
+
+class FilesCorpus:
+    """A user's own parallel text.
+
+    splits maps each split to where it is, relative to `root` (null entries are left out):
+    - a path with ``{language}``: two line-aligned files, the languages put in (``train.{language}``);
+    - a list of two paths, source and target;
+    - one .tsv (with a header line), .jsonl / .json (an object a line) or .parquet file. Its columns are
+      `source_column` and `target_column`, by default the language codes, `translation.<code>`, or source and target.
+    Text may be plain or .gz, .xz, .zst; the ending may be left out. Encoding is UTF-8.
+    """
+
+    def __init__(
+        self,
+        source_language: str,
+        target_language: str,
+        splits: Mapping[str, str | Sequence[str] | None],
+        root: str | Path | None = None,
+        source_column: str | None = None,
+        target_column: str | None = None,
+        cache_dir: str | Path = "data/cache",
+    ):
+        self.source_language = source_language
+        self.target_language = target_language
+        self.root = Path(root or ".").expanduser()
+        self.columns = (source_column, target_column)
+        self.cache_dir = cache_dir
+        self._where = {split: where for split, where in splits.items() if where is not None}
+        if "train" not in self._where:
+            raise UserError("a corpus needs a training split: set data.train.")
+        if not self.root.is_dir():
+            raise UserError(f"data.root={self.root} is not a folder.")
+
+    def splits(self) -> list[str]:
+        return list(self._where)
+
+    def load(self, split: str) -> Dataset:
+        check_split(self, split)
+        key = content_key(VERSION, self._digests[split], self.columns, self._languages)
+        return load_table(self.cache_dir, f"text-{split}", key, lambda: self._read(split))
+
+    def fingerprint(self) -> str:
+        return content_key(VERSION, self._digests, self.columns, self._languages)
+
+    @property
+    def _languages(self) -> tuple[str, str]:
+        return self.source_language, self.target_language
+
+    @cached_property
+    def _files(self) -> dict[str, tuple[Path, ...]]:
+        return {split: self._find(split, where) for split, where in self._where.items()}
+
+    @cached_property
+    def _digests(self) -> dict[str, list[str]]:
+        return {split: [path.name + file_digest(path) for path in paths] for split, paths in self._files.items()}
+
+    def _find(self, split: str, where: str | Sequence[str]) -> tuple[Path, ...]:
+        if not isinstance(where, str):
+            if len(where) != 2:
+                raise UserError(f"split {split!r}: expected two files, source and target, not {len(where)}.")
+            return tuple(self._existing(path) for path in where)
+        if "{language}" in where:
+            return tuple(self._existing(where.replace("{language}", language)) for language in self._languages)
+        return (self._existing(where),)
+
+    def _existing(self, name: str) -> Path:
+        for ending in readers.COMPRESSIONS:
+            if (path := self.root / f"{name}{ending}").is_file():
+                return path
+        raise UserError(
+            f"no file {self.root / name} (nor with .gz, .xz, .zst).\n"
+            "Set data.root, the languages, or the split's own key (null for a split that you don't have)."
+        )
+
+    def _read(self, split: str) -> Iterator[Columns]:
+        rows = 0
+        for table in readers.batches(self.read_pairs(split)):
+            rows += len(table["source"])
+            yield table
+        if not rows:
+            raise UserError(f"split {split!r} is empty: no lines in {' and '.join(map(str, self._files[split]))}.")
+
+    def read_pairs(self, split: str) -> Iterator[readers.Pair]:
+        """The split's pairs straight from the files, in order."""
+        paths = self._files[split]
+        if len(paths) == 2:
+            return readers.read_parallel(*paths)
+        kind = next((suffix for suffix in reversed(paths[0].suffixes) if suffix not in readers.COMPRESSIONS), "")
+        read = {
+            ".tsv": readers.read_tsv,
+            ".jsonl": readers.read_json_lines,
+            ".json": readers.read_json_lines,
+            ".parquet": readers.read_parquet,
+        }.get(kind)
+        if read is None:
+            raise UserError(
+                f"split {split!r}: {paths[0]} is one file, so it must be .tsv, .jsonl or .parquet.\n"
+                "For two files write NAME.{language} or [SOURCE_FILE,TARGET_FILE]."
+            )
+        return read(paths[0], self.columns, self._languages)
+
+
+class HubCorpus:
+    """A data set from the Hugging Face hub, or a local folder in one of its forms (data files, or `save_to_disk`).
+
+    splits maps ours to theirs ({"valid": "validation"}; their slicing syntax works, null leaves one out). Columns as in
+    FilesCorpus; WMT's and OPUS' `translation` columns are found by language.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        source_language: str,
+        target_language: str,
+        splits: Mapping[str, str | None],
+        name: str | None = None,
+        revision: str | None = None,
+        source_column: str | None = None,
+        target_column: str | None = None,
+        cache_dir: str | Path = "data/cache",
+    ):
+        self.source_language = source_language
+        self.target_language = target_language
+        self.path, self.name, self.revision = path, name, revision
+        self.columns = (source_column, target_column)
+        self.cache_dir = cache_dir
+        self._theirs = {ours: theirs for ours, theirs in splits.items() if theirs is not None}
+        self._loaded: dict[str, Dataset] = {}
+
+    def splits(self) -> list[str]:
+        return list(self._theirs)
+
+    def load(self, split: str) -> Dataset:
+        check_split(self, split)
+        key = content_key(VERSION, *self._identity(split))
+        return load_table(self.cache_dir, f"text-{split}", key, lambda: self._read(split))
+
+    def fingerprint(self) -> str:
+        return content_key(VERSION, {split: self._identity(split) for split in self._theirs})
+
+    def _identity(self, split: str) -> list[Any]:
+        source = self._source(split)
+        shape = [source.num_rows, source.column_names]
+        content = self._folder_digest if Path(self.path).is_dir() else source._fingerprint
+        return [content, shape, self._theirs[split], self.columns, self.source_language, self.target_language]
+
+    @cached_property
+    def _folder_digest(self) -> list[str]:
+        files = sorted(path for path in Path(self.path).rglob("*") if path.is_file())
+        return [f"{path.relative_to(self.path)} {file_digest(path)}" for path in files]
+
+    def _source(self, split: str) -> Dataset:
+        if split not in self._loaded:
+            self._loaded[split] = self._open(self._theirs[split]).flatten()
+        return self._loaded[split]
+
+    def _open(self, theirs: str) -> Dataset:
+        import datasets
+
+        try:
+            if (Path(self.path) / "dataset_dict.json").is_file():
+                return datasets.load_from_disk(self.path)[theirs]
+            if (Path(self.path) / "dataset_info.json").is_file():
+                return datasets.load_from_disk(self.path)
+            return datasets.load_dataset(self.path, self.name, split=theirs, revision=self.revision)
+        except Exception as error:
+            reason = (str(error).splitlines() or [""])[0] or type(error).__name__
+            raise UserError(
+                f"cannot load {self.path} ({self.name or 'default'}), split {theirs}: {reason}\n"
+                "Check name and network, or point data.root to a local copy."
+            ) from error
+
+    def _read(self, split: str) -> Iterator[Columns]:
+        table = self._source(split)
+        sides = ((self.columns[0], self.source_language, "source"), (self.columns[1], self.target_language, "target"))
+        names = [readers.find_column(self.path, table.column_names, *side) for side in sides]
+        for batch in table.select_columns(list(dict.fromkeys(names))).iter(batch_size=readers.BATCH_ROWS):
+            columns = [batch[name] for name in names]
+            if not all(isinstance(text, str | None) for column in columns for text in column):
+                raise UserError(f"{self.path}: columns {names[0]!r} and {names[1]!r} do not both hold text.")
+            yield {
+                side: [readers.clean(text) for text in column]
+                for side, column in zip(("source", "target"), columns, strict=True)
+            }

@@ -1,0 +1,275 @@
+"""Everything between a corpus and a model: `TranslationData`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from inspect import signature
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from lightning.pytorch import LightningDataModule
+
+from seq2seq.data.batching import Integers, TokenBatchSampler, collate, cut, sort_by_length
+from seq2seq.data.concatenation import ConcatenatedCorpus
+from seq2seq.data.corpus import Corpus, check_split
+from seq2seq.data.preparation import Filters, TokenStore, find_overlap, prepare_split, prepare_tokenizers
+from seq2seq.data.tokenizer import TokenizerPair, TokenizerSettings
+from seq2seq.errors import UserError
+from seq2seq.interfaces import Batch
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+logger = logging.getLogger(__name__)
+
+
+class BatchLoader:
+    """Training batches, made in this process as they are asked for; the state is that of the batch order."""
+
+    def __init__(self, sampler: TokenBatchSampler, make: Callable[[Integers], Batch], pin_memory: bool = False):
+        self.sampler = sampler
+        self._make = make
+        self._pin_memory = pin_memory
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def __iter__(self) -> Iterator[Batch]:
+        for indices in self.sampler:
+            batch = self._make(indices)
+            yield batch.pin_memory() if self._pin_memory else batch
+
+    def state_dict(self) -> dict[str, int]:
+        return self.sampler.state_dict()
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.sampler.load_state_dict(state)
+
+
+class TranslationData(LightningDataModule):
+    """A corpus, its tokenizers and its batches.
+
+    corpus: see seq2seq.data.corpus. tokenizer: how to train tokenizers, or tokenizers already trained. seed: of data
+    order, joining and subword sampling. concatenation: keywords of ConcatenatedCorpus (`train`, `valid`, `test`,
+    `passes`).
+    max_length, length_ratio: see Filters. max_tokens, max_sentences: size of a training batch, see TokenBatchSampler.
+    pad_to_multiple_of: batch widths are rounded up to a multiple of it. pin_memory: training batches in pinned memory.
+    cache_dir: where tables, tokenizers and ids are kept.
+
+    `prepare()` first (it is idempotent and cheap when all is cached); then `tokenizers`, `sizes`, `vocabulary()`,
+    `train_dataloader()`, `pairs(split)`, `evaluation_batches(split)` are there. `state_dict` holds the position in the
+    training data (batches handed out) and the tokenizers.
+    """
+
+    tokenizers: TokenizerPair
+    sizes: dict[str, int]
+    """Pairs a split; for "train" after filtering."""
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        tokenizer: TokenizerSettings | TokenizerPair,
+        seed: int = 1,
+        concatenation: Mapping[str, Any] | None = None,
+        max_length: int = 256,
+        length_ratio: float | None = None,
+        max_tokens: int = 4096,
+        max_sentences: int | None = None,
+        pad_to_multiple_of: int = 1,
+        pin_memory: bool = False,
+        cache_dir: str | Path = "data/cache",
+    ):
+        super().__init__()
+        for name, value in (("max_tokens", max_tokens), ("pad_to_multiple_of", pad_to_multiple_of)):
+            if value < 1:
+                raise UserError(f"data.{name}={value} must be positive.")
+        if max_sentences is not None and max_sentences < 1:
+            raise UserError(f"data.max_sentences={max_sentences} must be positive.")
+        joined = ConcatenatedCorpus(corpus, **(concatenation or {}), seed=seed, cache_dir=cache_dir)
+        self.corpus: Corpus = joined
+        self.seed = seed
+        self.filters = Filters(max_length, length_ratio)
+        self.max_tokens = max_tokens
+        self.max_sentences = max_sentences
+        self.pad_to_multiple_of = pad_to_multiple_of
+        self.pin_memory = pin_memory
+        self.cache_dir = cache_dir
+        self._tokenizer = tokenizer
+        self._stores: dict[str, TokenStore] = {}
+        self._loader: BatchLoader | None = None
+        self._position: dict[str, int] | None = None
+
+    @classmethod
+    def from_config(
+        cls, settings: Mapping[str, Any], tokenizer: TokenizerSettings | TokenizerPair, seed: int
+    ) -> TranslationData:
+        """From the `data` node of a configuration, its `corpus` already built.
+
+        Keys that are there for the corpus to refer to (`root`, `source_language`, ...) are passed over.
+        """
+        parameters = signature(cls).parameters
+        keywords = {name: value for name, value in settings.items() if name in parameters}
+        return cls(tokenizer=tokenizer, seed=seed, **keywords)
+
+    @property
+    def source_language(self) -> str:
+        return self.corpus.source_language
+
+    @property
+    def target_language(self) -> str:
+        return self.corpus.target_language
+
+    def prepare(self) -> None:
+        """Train or fetch tokenizers, encode every split. Raises UserError for whatever is wrong with the data."""
+        if self._stores:
+            return
+        splits = self.corpus.splits()
+        if isinstance(self._tokenizer, TokenizerPair):
+            self.tokenizers = self._tokenizer
+        else:
+            self.tokenizers = prepare_tokenizers(self.corpus, self._tokenizer, self.cache_dir)
+        stores = {}
+        for split in splits:
+            filters = self.filters if split == "train" else None
+            stores[split] = prepare_split(self.corpus, split, self.tokenizers, filters, self.cache_dir)
+        self._report(stores["train"])
+        self.sizes = {split: len(store) for split, store in stores.items()}
+        self._stores = stores
+
+    def _report(self, train: TokenStore) -> None:
+        counts = train.counts
+        logger.info("%d training pairs", len(train))
+        if len(train) < counts["pairs"]:
+            logger.warning(
+                "left out %d of %d training pairs: %d with an empty side, %d longer than data.max_length=%d tokens, "
+                "%d beyond data.length_ratio=%s",
+                counts["pairs"] - len(train),
+                counts["pairs"],
+                counts["empty"],
+                counts["too_long"],
+                self.filters.max_length,
+                counts["ratio"],
+                self.filters.length_ratio,
+            )
+        if not len(train):
+            raise UserError("no training pair is left after filtering: see data.max_length and data.length_ratio.")
+        for split, shared in find_overlap(self.corpus, self.cache_dir).items():
+            if shared["sources"]:
+                logger.warning(
+                    "%s: %d of %d source segments are in the training data too, %d of them with the same translation",
+                    split,
+                    shared["sources"],
+                    shared["segments"],
+                    shared["pairs"],
+                )
+
+    def prepare_data(self) -> None:
+        """Lightning's hook."""
+        self.prepare()
+
+    def setup(self, stage: str | None = None) -> None:
+        """Lightning's hook."""
+        self.prepare()
+
+    def vocabulary(self) -> dict[str, Any]:
+        """What a model needs to know: source_vocabulary, target_vocabulary (sizes) and joint_vocabulary (bool)."""
+        self.prepare()
+        pair = self.tokenizers
+        return {
+            "source_vocabulary": len(pair.source),
+            "target_vocabulary": len(pair.target),
+            "joint_vocabulary": pair.joint,
+        }
+
+    def train_dataloader(self) -> BatchLoader:
+        """The training batches of this process, always the same loader: each `iter` goes on where the last one stopped.
+
+        Under a trainer with several processes each gets its own share.
+        """
+        if self._loader is None:
+            self.prepare()
+            store = self._stores["train"]
+            sampler = TokenBatchSampler(
+                store.source_lengths,
+                store.target_lengths,
+                self.max_tokens,
+                self.seed,
+                self.max_sentences,
+                self.pad_to_multiple_of,
+                self.trainer.global_rank if self.trainer else 0,
+                self.trainer.world_size if self.trainer else 1,
+            )
+            if self._position is not None:
+                sampler.load_state_dict(self._position)
+            sampling = self._tokenizer.sampling if isinstance(self._tokenizer, TokenizerSettings) else 0.0
+            make = self._sampled(sampler, sampling) if sampling else self._stored(store)
+            self._loader = BatchLoader(sampler, make, self.pin_memory)
+        return self._loader
+
+    def _stored(self, store: TokenStore) -> Callable[[Integers], Batch]:
+        return lambda indices: store.batch(indices, self.pad_to_multiple_of)
+
+    def _sampled(self, sampler: TokenBatchSampler, alpha: float) -> Callable[[Integers], Batch]:
+        """Encode anew for each batch, seeded by its place in the training. Batches are cut by unsampled lengths, so
+        they come out somewhat larger than max_tokens; a segment sampled longer than max_length keeps its usual ids."""
+        table, rows = self.corpus.load("train"), self._stores["train"].rows
+
+        def make(indices: Integers) -> Batch:
+            place = [self.seed, sampler.epoch, sampler.consumed, sampler.rank]
+            seeds = np.random.SeedSequence(place).generate_state(2).tolist()
+            texts = table[rows[indices].tolist()]
+            sides = []
+            for side, tokenizer, seed in zip(
+                ("source", "target"), (self.tokenizers.source, self.tokenizers.target), seeds, strict=True
+            ):
+                sampled = tokenizer.sample(texts[side], alpha, seed)
+                usual = tokenizer.encode(texts[side])
+                fits = self.filters.max_length
+                sides.append([ids if len(ids) <= fits else own for ids, own in zip(sampled, usual, strict=True)])
+            return collate(list(zip(*sides, strict=True)), rows[indices], self.pad_to_multiple_of)
+
+        return make
+
+    def evaluation_batches(
+        self, split: str, max_tokens: int | None = None, rank: int = 0, world_size: int = 1
+    ) -> Iterator[Batch]:
+        """Every pair of the split exactly once, sorted by length; of several processes each gets its share of batches.
+
+        max_tokens: as in training, data.max_tokens if None. Nothing is shortened or left out.
+        """
+        self.prepare()
+        check_split(self.corpus, split)
+        store = self._stores[split]
+        order = sort_by_length(store.source_lengths, store.target_lengths)
+        widths = np.maximum(store.source_lengths, store.target_lengths)[order].astype(np.int64) + 1
+        bounds = cut(widths, max_tokens or self.max_tokens)
+        for start, end in list(pairwise(bounds.tolist()))[rank::world_size]:
+            yield store.batch(order[start:end], self.pad_to_multiple_of)
+
+    def table(self, split: str) -> Dataset:
+        """The split as a memory-mapped table: columns source, target and, where the corpus has it, alignment."""
+        return self.corpus.load(split)
+
+    def pairs(self, split: str) -> tuple[list[str], list[str]]:
+        """Untouched source and target texts of a whole split, in order, for evaluation."""
+        columns = self.table(split)[:]
+        return list(columns["source"]), list(columns["target"])
+
+    def state_dict(self) -> dict[str, Any]:
+        position = self._loader.state_dict() if self._loader else self._position
+        return {"position": position, "tokenizers": self.tokenizers.state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint. Raises UserError if its tokenizers are not this corpus' and settings'."""
+        self.prepare()
+        if state["tokenizers"] != self.tokenizers.state():
+            raise UserError(
+                "cannot resume: the checkpoint's tokenizers differ from those of this corpus and these settings.\n"
+                "Resume with the same data and tokenizer, or start a new run."
+            )
+        self._position = state["position"]
+        if self._loader and self._position is not None:
+            self._loader.load_state_dict(self._position)

@@ -1,0 +1,208 @@
+"""From text tables to cached token ids: training tokenizers, encoding, filtering, looking for overlap."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import chain, compress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seq2seq.data.batching import Integers, collate_flat
+from seq2seq.data.cache import cached_folder, content_key
+from seq2seq.data.corpus import Corpus
+from seq2seq.data.tokenizer import TokenizerPair, TokenizerSettings, train_tokenizer
+from seq2seq.errors import UserError
+from seq2seq.interfaces import Batch
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+logger = logging.getLogger(__name__)
+
+VERSION = 1
+"""Part of every key: raise it when preparation changes what it writes."""
+
+ROWS = 20_000
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Which training pairs are left out, besides those with an empty side. Lengths are in tokens without end marks.
+
+    max_length: pairs with a longer side. length_ratio: pairs with one side more than so many times as long (null: any).
+    """
+
+    max_length: int = 256
+    length_ratio: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_length < 1:
+            raise UserError(f"data.max_length={self.max_length} must be positive.")
+        if self.length_ratio is not None and self.length_ratio < 1:
+            raise UserError(f"data.length_ratio={self.length_ratio} must be at least 1.")
+
+
+def prepare_tokenizers(corpus: Corpus, settings: TokenizerSettings, cache_dir: str | Path) -> TokenizerPair:
+    """Tokenizers trained on the training split alone, from the cache if they are there."""
+    trained_by = {name: value for name, value in asdict(settings).items() if name != "sampling"}
+    key = content_key(VERSION, corpus.fingerprint(), trained_by)
+
+    def build(folder: Path) -> None:
+        table = corpus.load("train")
+        logger.info("training %s tokenizers on %d pairs", settings.kind, len(table))
+        if settings.joint:
+            tokenizer = train_tokenizer(lambda: texts(table, "source", "target"), 2 * len(table), settings)
+            pair = TokenizerPair(tokenizer, tokenizer)
+        else:
+            pair = TokenizerPair(
+                train_tokenizer(lambda: texts(table, "source"), len(table), settings),
+                train_tokenizer(lambda: texts(table, "target"), len(table), settings),
+            )
+        pair.save(folder)
+
+    return TokenizerPair.load(cached_folder(cache_dir, "tokenizer", key, build))
+
+
+def texts(table: Dataset, *columns: str) -> Iterator[str]:
+    """All texts of these columns, one table batch in memory at a time."""
+    for batch in table.select_columns(list(columns)).iter(batch_size=ROWS):
+        for column in columns:
+            yield from batch[column]
+
+
+class TokenStore:
+    """Token ids of one split, in a flat file that is read pair by pair, so that memory does not grow with the corpus.
+
+    source_lengths, target_lengths (n,): tokens without end marks. rows (n,): each pair's position in its split.
+    counts: pairs in the split and what was left out of it.
+    """
+
+    def __init__(self, folder: Path):
+        self.source_lengths: Integers = np.load(folder / "source_lengths.npy")
+        self.target_lengths: Integers = np.load(folder / "target_lengths.npy")
+        self.rows: Integers = np.load(folder / "rows.npy", mmap_mode="r")
+        description = json.loads((folder / "description.json").read_text(encoding="utf-8"))
+        self.counts: dict[str, int] = description["counts"]
+        self._type = np.dtype(description["type"])
+        self._file = open(folder / "ids.bin", "rb", buffering=0)  # noqa: SIM115 (open as long as the store)
+        pair_lengths = self.source_lengths.astype(np.int64) + self.target_lengths
+        self._starts: NDArray[np.int64] = np.concatenate([[0], np.cumsum(pair_lengths)])
+
+    def __len__(self) -> int:
+        return len(self.source_lengths)
+
+    def batch(self, indices: Integers, multiple: int = 1) -> Batch:
+        """The Batch of these pairs; `Batch.rows` are their positions in the split."""
+        source, target = self._read(indices)
+        lengths = self.source_lengths[indices], self.target_lengths[indices]
+        return collate_flat(source, lengths[0], target, lengths[1], self.rows[indices], multiple)
+
+    def _read(self, indices: Integers) -> tuple[Integers, Integers]:
+        size = self._type.itemsize
+        starts = (self._starts[indices] * size).tolist()
+        ends = (self._starts[np.asarray(indices) + 1] * size).tolist()
+        handle = self._file.fileno()
+        joined = b"".join([os.pread(handle, end - start, start) for start, end in zip(starts, ends, strict=True)])
+        ids = np.frombuffer(joined, dtype=self._type)
+        lengths = np.stack([self.source_lengths[indices], self.target_lengths[indices]], axis=1).reshape(-1)
+        is_source = np.repeat(np.arange(len(lengths)) % 2 == 0, lengths)
+        return ids[is_source], ids[~is_source]
+
+
+def prepare_split(
+    corpus: Corpus, split: str, tokenizers: TokenizerPair, filters: Filters | None, cache_dir: str | Path
+) -> TokenStore:
+    """The split's token ids, from the cache if they are there. filters None keeps every pair."""
+    models = {name: content_key(model.hex()) for name, model in tokenizers.state().items()}
+    key = content_key(VERSION, corpus.fingerprint(), split, models, asdict(filters) if filters else None)
+    folder = cached_folder(
+        cache_dir, f"ids-{split}", key, lambda folder: _encode(folder, corpus, split, tokenizers, filters)
+    )
+    return TokenStore(folder)
+
+
+def _encode(folder: Path, corpus: Corpus, split: str, tokenizers: TokenizerPair, filters: Filters | None) -> None:
+    table = corpus.load(split)
+    largest = max(len(tokenizers.source), len(tokenizers.target))
+    id_type = np.dtype(np.uint16 if largest <= 1 << 16 else np.int32)
+    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    counts = {"pairs": 0, "empty": 0, "too_long": 0, "ratio": 0}
+    kept: list[tuple[Integers, Integers, Integers]] = []
+    with open(folder / "ids.bin", "wb") as stream:
+        for batch in table.select_columns(["source", "target"]).iter(batch_size=ROWS):
+            source = tokenizers.source.encode(batch["source"], threads)
+            target = tokenizers.target.encode(batch["target"], threads)
+            lengths = [np.fromiter(map(len, side), np.int32, len(side)) for side in (source, target)]
+            rows = np.arange(counts["pairs"], counts["pairs"] + len(source))
+            counts["pairs"] += len(source)
+            if filters:
+                keep = _keep(lengths[0], lengths[1], filters, counts)
+                source, target = list(compress(source, keep)), list(compress(target, keep))
+                rows, lengths = rows[keep], [side[keep] for side in lengths]
+            ids = chain.from_iterable(chain.from_iterable(zip(source, target, strict=True)))
+            total = int(lengths[0].sum() + lengths[1].sum())
+            stream.write(np.fromiter(ids, id_type, total).tobytes())
+            kept.append((rows, lengths[0], lengths[1]))
+    for name, parts in zip(("rows", "source_lengths", "target_lengths"), zip(*kept, strict=True), strict=True):
+        np.save(folder / f"{name}.npy", _compact(np.concatenate(parts)))
+    (folder / "description.json").write_text(json.dumps({"type": id_type.str, "counts": counts}), encoding="utf-8")
+
+
+def _keep(source: Integers, target: Integers, filters: Filters, counts: dict[str, int]) -> NDArray[np.bool_]:
+    shorter, longer = np.minimum(source, target), np.maximum(source, target)
+    empty = shorter == 0
+    too_long = ~empty & (longer > filters.max_length)
+    ratio = np.zeros_like(empty)
+    if filters.length_ratio is not None:
+        ratio = ~empty & ~too_long & (longer > filters.length_ratio * shorter)
+    for name, flags in (("empty", empty), ("too_long", too_long), ("ratio", ratio)):
+        counts[name] += int(flags.sum())
+    left_out: NDArray[np.bool_] = empty | too_long | ratio
+    return ~left_out
+
+
+def _compact(values: Integers) -> Integers:
+    """The same values in the smallest of uint16, int32 and int64."""
+    largest = int(values.max(initial=0))
+    return values.astype(np.uint16 if largest < 1 << 16 else np.int32 if largest < 1 << 31 else np.int64)
+
+
+def find_overlap(corpus: Corpus, cache_dir: str | Path) -> dict[str, dict[str, int]]:
+    """For each evaluation split, how many of its sources, and of its pairs, the training split holds as well."""
+
+    def build(folder: Path) -> None:
+        (folder / "overlap.json").write_text(json.dumps(_overlap(corpus)), encoding="utf-8")
+
+    folder = cached_folder(cache_dir, "overlap", content_key(VERSION, corpus.fingerprint()), build)
+    found: dict[str, dict[str, int]] = json.loads((folder / "overlap.json").read_text(encoding="utf-8"))
+    return found
+
+
+def _overlap(corpus: Corpus) -> dict[str, dict[str, int]]:
+    import pyarrow as pa
+    import pyarrow.compute as compute
+
+    splits = {split: corpus.load(split)[:] for split in corpus.splits() if split != "train"}
+    wanted = pa.array(sorted({text for columns in splits.values() for text in columns["source"]} - {""}), pa.string())
+    sources: set[str] = set()
+    pairs: set[tuple[str, str]] = set()
+    for batch in corpus.load("train").with_format("arrow").iter(batch_size=ROWS):
+        shared: Any = batch.filter(compute.is_in(batch["source"], value_set=wanted))
+        shared_sources, shared_targets = shared["source"].to_pylist(), shared["target"].to_pylist()
+        sources.update(shared_sources)
+        pairs.update(zip(shared_sources, shared_targets, strict=True))
+    return {
+        split: {
+            "segments": len(columns["source"]),
+            "sources": sum(text in sources for text in columns["source"]),
+            "pairs": sum(pair in pairs for pair in zip(columns["source"], columns["target"], strict=True)),
+        }
+        for split, columns in splits.items()
+    }

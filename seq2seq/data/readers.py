@@ -1,0 +1,258 @@
+"""Reading parallel text: lines and tables, compressed or not, in bounded memory, faults named with file and line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import IO, Any
+
+import zstandard
+
+from seq2seq.errors import UserError
+
+Pair = tuple[str, str]
+
+COMPRESSIONS = ("", ".gz", ".xz", ".zst")
+BATCH_ROWS = 10_000
+BATCH_CHARACTERS = 1 << 24
+CHUNK = 1 << 22
+BOM = b"\xef\xbb\xbf"
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """Lines of a UTF-8 file (plain, gzip, xz or zstd, told by its first bytes).
+
+    A line is what ``\\n`` ends: U+2028, form feeds and the like stay inside it. One ``\\r`` before the line end and a
+    byte order mark at the file's start are dropped; NUL is kept. Raises UserError naming file and line for anything
+    unreadable.
+    """
+    count = 0
+    for block in _line_blocks(path):
+        try:
+            text = block.decode("utf-8")
+        except UnicodeDecodeError as error:
+            number = count + 1 + block.count(b"\n", 0, error.start)
+            hint = " (it looks like UTF-16)" if block[:2] in (b"\xff\xfe", b"\xfe\xff") and not count else ""
+            raise UserError(
+                f"{path}, line {number}: not valid UTF-8{hint}.\nConvert the file, for example with iconv -t UTF-8."
+            ) from error
+        lines = text.split("\n")
+        if not lines[-1]:
+            lines.pop()
+        for line in lines:
+            yield line[:-1] if line.endswith("\r") else line
+        count += len(lines)
+
+
+def _line_blocks(path: Path) -> Iterator[bytes]:
+    """The file's bytes in blocks that end where a line ends."""
+    parts: list[bytes] = []
+    lines = 0
+    first = True
+    try:
+        with open(path, "rb") as raw:
+            for chunk in _decompressed(raw):
+                if first:
+                    chunk, first = chunk.removeprefix(BOM), False
+                cut = chunk.rfind(b"\n") + 1
+                if cut:
+                    block = b"".join([*parts, chunk[:cut]])
+                    yield block
+                    lines += block.count(b"\n")
+                    parts = []
+                parts.append(chunk[cut:])
+    except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zstandard.ZstdError) as error:
+        raise UserError(
+            f"{path} is damaged or cut short after line {lines}: {error}.\nFetch the file again."
+        ) from error
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+    if rest := b"".join(parts):
+        yield rest
+
+
+def _decompressed(raw: IO[bytes]) -> Iterator[bytes]:
+    magic = raw.read(6)
+    raw.seek(0)
+    stream: IO[bytes] | gzip.GzipFile | lzma.LZMAFile = raw
+    if magic.startswith(b"\x1f\x8b"):
+        stream = gzip.GzipFile(fileobj=raw)
+    elif magic.startswith(b"\xfd7zXZ\0"):
+        stream = lzma.LZMAFile(raw)  # noqa: SIM115 (the caller closes raw)
+    elif magic.startswith(b"\x28\xb5\x2f\xfd"):
+        yield from _zstd(raw)
+        return
+    head = b""
+    while chunk := stream.read(CHUNK):
+        if len(head + chunk) < len(BOM):  # never let a tiny first read split the byte order mark
+            head += chunk
+            continue
+        yield head + chunk
+        head = b""
+    if head:
+        yield head
+
+
+def _zstd(raw: IO[bytes]) -> Iterator[bytes]:
+    """Frame by frame: zstandard's own stream reader takes a file cut short for a complete one."""
+    frame = zstandard.ZstdDecompressor().decompressobj()
+    started = False
+    while chunk := raw.read(1 << 18):
+        while chunk:
+            started = True
+            if data := frame.decompress(chunk):
+                yield data
+            chunk = b""
+            if frame.eof:
+                chunk = frame.unused_data
+                frame, started = zstandard.ZstdDecompressor().decompressobj(), False
+    if started:
+        raise EOFError("compressed file ended before the end-of-stream marker")
+
+
+def read_parallel(source: Path, target: Path) -> Iterator[Pair]:
+    """Pairs of two line-aligned files. Raises UserError if one has more lines than the other."""
+    left, right = read_lines(source), read_lines(target)
+    for count, (a, b) in enumerate(zip_longest(left, right)):
+        if a is None or b is None:
+            longer = 1 + sum(1 for _ in (right if a is None else left))
+            numbers = (count, count + longer) if a is None else (count + longer, count)
+            raise UserError(
+                f"{source} has {numbers[0]} lines but {target} has {numbers[1]}: line {count + 1} has no partner.\n"
+                "The two files of a split must be line-aligned."
+            )
+        yield a, b
+
+
+def find_column(path: object, names: Sequence[str], wanted: str | None, language: str, side: str) -> str:
+    """The column that holds one side: as named, or called after the language, or inside a `translation` column."""
+    choices = [wanted] if wanted else [language, f"translation.{language}", side]
+    found = next((choice for choice in choices if choice in names), None)
+    if found is None:
+        raise UserError(
+            f"{path} has no column {' or '.join(map(repr, choices))}; it has {', '.join(map(repr, names)) or 'none'}.\n"
+            f"Name the column with data.corpus.{side}_column=NAME."
+        )
+    if list(names).count(found) > 1:
+        raise UserError(f"{path} has {list(names).count(found)} columns called {found!r}: rename all but one.")
+    return found
+
+
+def read_tsv(path: Path, columns: tuple[str | None, str | None], languages: tuple[str, str]) -> Iterator[Pair]:
+    """Tab-separated values with a header line. Quotes mean nothing; a field cannot hold a tab or a line end."""
+    lines = read_lines(path)
+    names = next(lines, "").split("\t")
+    left = names.index(find_column(path, names, columns[0], languages[0], "source"))
+    right = names.index(find_column(path, names, columns[1], languages[1], "target"))
+    for number, line in enumerate(lines, start=2):
+        fields = line.split("\t")
+        if len(fields) != len(names):
+            raise UserError(f"{path}, line {number}: {len(fields)} fields where the header has {len(names)}.")
+        yield fields[left], fields[right]
+
+
+def read_json_lines(path: Path, columns: tuple[str | None, str | None], languages: tuple[str, str]) -> Iterator[Pair]:
+    """One JSON object a line; `a.b` names the value of "b" inside that of "a"; null is empty text."""
+    names: tuple[str, str] | None = None
+    for number, line in enumerate(read_lines(path), start=1):
+        if not line.strip():
+            continue
+        where = f"{path}, line {number}"
+        try:
+            record = _flatten(json.loads(line, object_pairs_hook=_unique))
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{where}: not a JSON object ({error}).") from error
+        if names is None:
+            found = list(record)
+            names = (
+                find_column(where, found, columns[0], languages[0], "source"),
+                find_column(where, found, columns[1], languages[1], "target"),
+            )
+        texts = []
+        for name in names:
+            value = record.get(name, where)
+            if value is where or not isinstance(value, str | None):
+                raise UserError(f"{where}: no text under {name!r}.")
+            texts.append(clean(value))
+        yield texts[0], texts[1]
+
+
+def _unique(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(items)
+    if len(record) != len(items):
+        raise ValueError("a key appears twice")
+    return record
+
+
+def _flatten(record: Any) -> dict[str, Any]:
+    if not isinstance(record, dict):
+        raise ValueError("expected { ... }")
+    flat = {}
+    for key, value in record.items():
+        flat[key] = value
+        if isinstance(value, dict):
+            flat.update({f"{key}.{inner}": text for inner, text in value.items()})
+    return flat
+
+
+def read_parquet(path: Path, columns: tuple[str | None, str | None], languages: tuple[str, str]) -> Iterator[Pair]:
+    """Two string columns (or fields of struct columns) of a Parquet file; null is empty text."""
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            names = [name for field in file.schema_arrow for name in _nested_names(field, pa)]
+            left = find_column(path, names, columns[0], languages[0], "source")
+            right = find_column(path, names, columns[1], languages[1], "target")
+            for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=[left, right]):
+                texts = [_column(batch, name, path) for name in (left, right)]
+                yield from zip(*texts, strict=True)
+    except (OSError, pa.ArrowException) as error:
+        raise UserError(f"cannot read {path} as Parquet: {str(error).splitlines()[0]}") from error
+
+
+def _nested_names(field: Any, pa: Any) -> list[str]:
+    inner = [f"{field.name}.{child.name}" for child in field.type] if pa.types.is_struct(field.type) else []
+    return [field.name, *inner]
+
+
+def _column(batch: Any, name: str, path: Path) -> list[str]:
+    head, _, rest = name.partition(".")
+    column = batch.column(name) if name in batch.schema.names else batch.column(head).field(rest)
+    values = column.to_pylist()
+    if not all(isinstance(value, str | None) for value in values):
+        raise UserError(f"{path}: column {name!r} does not hold text.")
+    return [clean(value) for value in values]
+
+
+def clean(text: str | None) -> str:
+    """Text of a table's cell as one line: line ends become spaces, null is empty, lone surrogates become U+FFFD."""
+    if text is None:
+        return ""
+    if "\n" in text or "\r" in text:
+        text = text.replace("\r\n", " ").replace("\n", " ").replace("\r", " ")
+    if not text.isascii():
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def batches(pairs: Iterable[Pair]) -> Iterator[dict[str, list[str]]]:
+    """Pairs as tables of at most BATCH_ROWS rows and about BATCH_CHARACTERS characters."""
+    source: list[str] = []
+    target: list[str] = []
+    size = 0
+    for a, b in pairs:
+        source.append(a)
+        target.append(b)
+        size += len(a) + len(b)
+        if len(source) >= BATCH_ROWS or size >= BATCH_CHARACTERS:
+            yield {"source": source, "target": target}
+            source, target, size = [], [], 0
+    if source:
+        yield {"source": source, "target": target}
