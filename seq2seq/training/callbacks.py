@@ -94,7 +94,7 @@ class Supervisor(Callback):
         self._saved_seconds = progress.seconds
         if trainer.is_global_zero:
             self.recent.forget_after(progress.update)
-        self._tell(trainer, lambda observer: observer.start(progress, self.limits))
+        self._tell(trainer, lambda observer: observer.start(self.folder.parent, progress, self.limits))
         module.stopwatch.start(progress.seconds, progress.aside_seconds)
         if progress.pending:
             self._validate(trainer, module)

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from seq2seq.files import atomic_write
 from seq2seq.training.limits import Limits
@@ -24,48 +24,40 @@ logger = logging.getLogger(__name__)
 Record = dict[str, Any]
 
 
-class Observer(Protocol):
-    """Called in the first process only."""
+class Observer:
+    """Watches and says nothing. Called in the first process only."""
 
-    def start(self, progress: Progress, limits: Limits) -> None: ...
+    def start(self, run_dir: Path, progress: Progress, limits: Limits) -> None:
+        """Training begins, or goes on where `progress` stands."""
 
     def update(self, progress: Progress) -> None:
-        """After every update: must be cheap."""
-        ...
+        """An update is done: must be cheap."""
 
     def record(self, record: Record) -> None:
         """A line of history."""
-        ...
 
-    def validated(self, progress: Progress, validation: Validation) -> None: ...
+    def validated(self, progress: Progress, validation: Validation) -> None:
+        """A validation is done, its line of history written."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Training is over, or has failed."""
 
 
-class History:
+class History(Observer):
     """history.jsonl, one JSON object a line; on resume cut back to the checkpoint, so that it reads as if nothing had
     happened."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    path: Path
 
-    def start(self, progress: Progress, limits: Limits) -> None:
+    def start(self, run_dir: Path, progress: Progress, limits: Limits) -> None:
+        self.path = run_dir / "history.jsonl"
         kept = [line for line in _complete_lines(self.path) if json.loads(line)["update"] <= progress.update]
         with atomic_write(self.path) as stream:
             stream.writelines(line + "\n" for line in kept)
 
-    def update(self, progress: Progress) -> None:
-        return
-
     def record(self, record: Record) -> None:
         with open(self.path, "a", encoding="utf-8", newline="\n") as stream:
             stream.write(json.dumps(record) + "\n")
-
-    def validated(self, progress: Progress, validation: Validation) -> None:
-        return
-
-    def close(self) -> None:
-        return
 
 
 def _complete_lines(path: Path) -> list[str]:
@@ -75,7 +67,7 @@ def _complete_lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").split("\n")[:-1]
 
 
-class Terminal:
+class Terminal(Observer):
     """One log line a validation, and above it, where stderr is a terminal and `bar` is wanted, a live progress bar."""
 
     def __init__(self, bar: bool = True) -> None:
@@ -86,7 +78,7 @@ class Terminal:
         self._task: Any = None
         self._shown = 0.0
 
-    def start(self, progress: Progress, limits: Limits) -> None:
+    def start(self, run_dir: Path, progress: Progress, limits: Limits) -> None:
         self.limits = limits
         if not self.wanted:
             return
@@ -136,13 +128,13 @@ class Terminal:
             self.bar = None
 
 
-class TensorBoardLog:
+class TensorBoardLog(Observer):
     """tensorboard/ of the run: scalars, sample translations as text, an attention picture a validation."""
 
-    def __init__(self, folder: Path, attention_picture: bool = True) -> None:
-        self.folder = folder
+    def __init__(self, attention_picture: bool = True) -> None:
         self.attention_picture = attention_picture
         self._writer: SummaryWriter | None = None
+        self._folder = Path()
         self._purge: int | None = None
 
     @property
@@ -151,14 +143,12 @@ class TensorBoardLog:
             os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
             from torch.utils.tensorboard import SummaryWriter
 
-            self._writer = SummaryWriter(str(self.folder), purge_step=self._purge)
+            self._writer = SummaryWriter(str(self._folder), purge_step=self._purge)
         return self._writer
 
-    def start(self, progress: Progress, limits: Limits) -> None:
+    def start(self, run_dir: Path, progress: Progress, limits: Limits) -> None:
+        self._folder = run_dir / "tensorboard"
         self._purge = progress.update + 1 if progress.update else None
-
-    def update(self, progress: Progress) -> None:
-        return
 
     def record(self, record: Record) -> None:
         for name, value in record.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -196,7 +195,7 @@ def fit(
         ValidationInterval(trainer.val_check_interval),
         trainer.log_every_n_steps,
         make_validator(data, search, trainer.validation_tokens, callbacks.samples),
-        [History(run_dir / "history.jsonl"), Terminal(callbacks.progress), *observers],
+        [History(), Terminal(callbacks.progress), *observers],
     )
     lightning = trainer.build(supervisor, run_dir)
     data.trainer = lightning
@@ -258,6 +257,6 @@ def quieten_lightning() -> None:
         ".*`srun` command is available.*",
         ".*Starting from v1.9.0, `tensorboardX` has been removed.*",
         ".*GPU available but not used.*",
+        ".*isinstance.treespec, LeafSpec.*",
     ):
         warnings.filterwarnings("ignore", message=message)
-    os.environ.setdefault("POSSIBLE_USER_WARNINGS", "off")
