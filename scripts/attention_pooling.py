@@ -59,13 +59,14 @@ def draw(path: Path, keys: Tensor, values: Tensor) -> dict[str, float]:
     for (name, model), fit, heat in zip(models.items(), axes[0], axes[1], strict=True):
         with torch.no_grad():
             prediction, weights = model(queries, keys, values)
+        x, truth, guess = (part.flatten().numpy() for part in (queries, curve(queries), prediction))
         errors[name] = (prediction - curve(queries)).square().mean().item()
-        fit.scatter(keys.flatten(), values.flatten(), s=14, color="0.6", label="observed")
-        fit.plot(queries.flatten(), curve(queries).flatten(), "--", color="tab:blue", label="truth")
-        fit.plot(queries.flatten(), prediction.flatten(), color="tab:red", label="fit")
+        fit.scatter(keys.flatten().numpy(), values.flatten().numpy(), s=14, color="0.6", label="observed")
+        fit.plot(x, truth, "--", color="tab:blue", label="truth")
+        fit.plot(x, guess, color="tab:red", label="fit")
         fit.set(title=f"{name}\nmean squared error {errors[name]:.3f}", xlabel="x", ylabel="y")
         fit.legend()
-        image = heat.imshow(weights[0], aspect="auto", origin="lower", cmap="viridis", vmin=0)
+        image = heat.imshow(weights[0].numpy(), aspect="auto", origin="lower", cmap="viridis", vmin=0)
         heat.set(xlabel="key (observations, in order of x)", ylabel="query (x from 0 to 5)")
         heat.set_yticks([0, 20, 40, 60, 80, 99], ["0", "1", "2", "3", "4", "5"])
         figure.colorbar(image, ax=heat, label="attention weight")

@@ -1,0 +1,224 @@
+import pytest
+import torch
+from attention_reference import ALIGNMENTS, SCORES, WIDTH, reference_attention
+
+from seq2seq.attention import (
+    AdditiveScore,
+    Attention,
+    LocalMonotonicAlignment,
+    LocalPredictiveAlignment,
+    ScaledDotScore,
+    SoftAlignment,
+    lengths_to_mask,
+)
+from seq2seq.errors import UserError
+
+B, Q, S, DV = 4, 5, 7, 3
+MASK = lengths_to_mask(torch.tensor([7, 3, 1, 0]), S)
+
+
+def example(score, alignment, seed=1):
+    torch.manual_seed(seed)
+    attention = Attention(SCORES[score](), ALIGNMENTS[alignment]()).double()
+    if alignment == "local_predictive":
+        torch.nn.init.normal_(attention.alignment.vector.weight, std=2.0)  # centres all over the source
+    query = torch.randn(B, Q, WIDTH, dtype=torch.float64, requires_grad=True)
+    keys = torch.randn(B, S, WIDTH, dtype=torch.float64, requires_grad=True)
+    values = torch.randn(B, S, DV, dtype=torch.float64, requires_grad=True)
+    position = torch.arange(Q).expand(B, Q) + torch.tensor([0, 1, 2, 3]).unsqueeze(1)
+    return attention, query, keys, values, position
+
+
+@pytest.mark.parametrize("alignment", ALIGNMENTS)
+@pytest.mark.parametrize("score", SCORES)
+def test_forward_and_gradient_are_those_of_the_equations(score, alignment):
+    attention, query, keys, values, position = example(score, alignment)
+    context, weights = attention(query, keys, values, MASK, position)
+    expected_context, expected_weights = reference_attention(
+        attention.score, attention.alignment, query, keys, values, MASK, position
+    )
+    torch.testing.assert_close(context, expected_context)
+    torch.testing.assert_close(weights, expected_weights)
+    assert torch.all(weights[expected_weights == 0] == 0)
+
+    leaves = [query, keys, values, *attention.parameters()]
+    pull = torch.randn_like(context), torch.randn_like(weights)
+    loss = (context * pull[0]).sum() + (weights * pull[1]).sum()
+    expected_loss = (expected_context * pull[0]).sum() + (expected_weights * pull[1]).sum()
+    for own, expected in zip(
+        torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True),
+        torch.autograd.grad(expected_loss, leaves, allow_unused=True, materialize_grads=True),
+        strict=True,
+    ):
+        torch.testing.assert_close(own, expected)
+
+
+@pytest.mark.parametrize("alignment", ["soft", "unnormalized", "local_monotonic", "local_predictive"])
+@pytest.mark.parametrize("score", ["additive", "general", "gaussian_learned"])
+def test_gradcheck(score, alignment):
+    attention, query, keys, values, position = example(score, alignment, seed=2)
+    leaves = (query, keys, values, *attention.parameters())
+    assert torch.autograd.gradcheck(lambda q, k, v, *_: attention(q, k, v, MASK, position), leaves)
+
+
+@pytest.mark.parametrize("alignment", ALIGNMENTS)
+@pytest.mark.parametrize("score", SCORES)
+def test_nothing_to_attend_gives_zeros_and_no_gradient(score, alignment):
+    attention, query, keys, values, position = example(score, alignment)
+    context, weights = attention(query, keys, values, MASK, position)
+    assert torch.all(context[3] == 0) and torch.all(weights[3] == 0)
+    gradients = torch.autograd.grad(context.sum(), (query, values), allow_unused=True, materialize_grads=True)
+    assert all(torch.all(gradient[3] == 0) for gradient in gradients)
+
+
+@pytest.mark.parametrize("alignment", ALIGNMENTS)
+@pytest.mark.parametrize("score", SCORES)
+def test_padding_changes_nothing(score, alignment):
+    attention, query, keys, values, position = example(score, alignment)
+    context, _ = attention(query, keys, values, MASK, position)
+    alone, _ = attention(query[1:2], keys[1:2, :3], values[1:2, :3], None, position[1:2])
+    torch.testing.assert_close(context[1:2], alone)
+
+
+@pytest.mark.parametrize("alignment", ALIGNMENTS)
+@pytest.mark.parametrize("score", SCORES)
+def test_one_query_at_a_time_and_selected_sentences(score, alignment):
+    attention, query, _, _, position = example(score, alignment)
+    values = torch.randn(B, S, WIDTH, dtype=torch.float64)
+    memory = attention.prepare(values, MASK)
+    whole = attention.attend(query, memory, position)
+    for t in range(Q):
+        step = attention.attend(query[:, t : t + 1], memory, position[:, t : t + 1])
+        torch.testing.assert_close(step.context, whole.context[:, t : t + 1])
+        torch.testing.assert_close(step.weights, whole.weights[:, t : t + 1])
+    rows = torch.tensor([2, 0])
+    picked = attention.attend(query[rows], memory.select(rows), position[rows])
+    torch.testing.assert_close(picked.context, whole.context[rows])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("alignment", ALIGNMENTS)
+def test_great_scores_in_every_precision(alignment, dtype):
+    attention = Attention(SCORES["dot"](), ALIGNMENTS[alignment]()).to(dtype)
+    query = torch.full((2, 3, WIDTH), 50.0, dtype=dtype, requires_grad=True)
+    values = torch.full((2, 6, WIDTH), 50.0, dtype=dtype)
+    values[:, 1::2] *= -1
+    values.requires_grad_()
+    output = attention.attend(query, attention.prepare(values, lengths_to_mask(torch.tensor([5, 0]), 6)))
+    output.context.sum().backward()
+    assert output.weights.dtype == dtype
+    assert torch.all(torch.isfinite(output.weights)) and torch.all(output.weights[:, :, 5] == 0)
+    assert torch.all(output.weights[1] == 0) and torch.all(output.context[1] == 0)
+    if query.grad is not None and alignment != "unnormalized":
+        assert torch.all(torch.isfinite(query.grad)) and torch.all(query.grad[1] == 0)
+
+
+@pytest.mark.parametrize("score", [AdditiveScore(20, 2, 8), ScaledDotScore(2)], ids=["additive", "scaled_dot"])
+def test_worked_case_with_equal_keys(score):
+    """Equal keys get equal weights, so the context is the mean of the first two and of the first six values."""
+    query = torch.randn(2, 1, 20 if isinstance(score, AdditiveScore) else 2)
+    keys, values = torch.ones(2, 10, 2), torch.arange(40.0).reshape(1, 10, 4).repeat(2, 1, 1)
+    context, weights = Attention(score, SoftAlignment())(query, keys, values, lengths_to_mask(torch.tensor([2, 6]), 10))
+    torch.testing.assert_close(context, torch.tensor([[[2.0, 3, 4, 5]], [[10.0, 11, 12, 13]]]))
+    torch.testing.assert_close(weights[1, 0], torch.tensor([1 / 6] * 6 + [0.0] * 4))
+
+
+def test_a_mask_for_each_query():
+    torch.manual_seed(3)
+    attention = Attention(SCORES["dot"](), SoftAlignment())
+    query, values = torch.randn(1, 2, WIDTH), torch.randn(1, 4, WIDTH)
+    mask = torch.tensor([[[True, False, True, False], [False, True, True, True]]])
+    both, _ = attention(query, values, values, mask)
+    for t in range(2):
+        one, _ = attention(query[:, t : t + 1], values, values, mask[:, t])
+        torch.testing.assert_close(both[:, t : t + 1], one)
+
+
+def test_unprojected_self_attention():
+    torch.manual_seed(4)
+    x = torch.randn(5, 8, dtype=torch.float64)
+    context, _ = Attention(ScaledDotScore(8), SoftAlignment())(x[None], x[None], x[None])
+    torch.testing.assert_close(context[0], torch.softmax(x @ x.T / 8**0.5, dim=-1) @ x)
+
+
+@pytest.mark.parametrize(
+    "mask", [torch.ones(2, 5), torch.ones(2, 4, dtype=torch.bool), torch.ones(5, dtype=torch.bool)]
+)
+def test_a_mask_that_does_not_fit(mask):
+    with pytest.raises(UserError, match="a mask over 5 values must be bool"):
+        Attention(SCORES["dot"](), SoftAlignment()).prepare(torch.ones(2, 5, WIDTH), mask)
+
+
+def weights_of(alignment, lengths, size, position):
+    attention = Attention(SCORES["uniform"](), alignment)
+    query = torch.zeros(len(lengths), 1, WIDTH)
+    memory = attention.prepare(torch.ones(len(lengths), size, WIDTH), lengths_to_mask(torch.tensor(lengths), size))
+    return attention.attend(query, memory, torch.tensor([[position]])).weights[:, 0]
+
+
+def test_local_monotonic_at_both_edges_and_past_the_end():
+    third, half = 1 / 3, 1 / 2
+    lengths, alignment = [6, 2, 1], LocalMonotonicAlignment(1)
+    expected = {
+        0: [[half, half, 0, 0, 0, 0], [half, half, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0]],
+        1: [[third, third, third, 0, 0, 0], [half, half, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0]],
+        5: [[0, 0, 0, 0, half, half], [half, half, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0]],
+        99: [[0, 0, 0, 0, half, half], [half, half, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0]],
+    }
+    for position, weights in expected.items():
+        torch.testing.assert_close(weights_of(alignment, lengths, 6, position), torch.tensor(weights).float())
+
+
+def test_local_predictive_centres_on_each_sentences_own_length():
+    """A query of zeros predicts the middle, p = S / 2; the weights are uniform times the Gaussian."""
+    weights = weights_of(LocalPredictiveAlignment(WIDTH, 5, 2), [6, 3, 1], 6, 0).double()
+    bell = [torch.exp(torch.tensor(-(x**2) / 2.0)).item() for x in (0, 0.5, 1, 1.5, 2)]
+    expected = [
+        [0, bell[4] / 5, bell[2] / 5, bell[0] / 5, bell[2] / 5, bell[4] / 5],  # p = 3, sigma = 1: positions 1 .. 5
+        [bell[3] / 3, bell[1] / 3, bell[1] / 3, 0, 0, 0],  # p = 1.5: positions 0 .. 3, of which three are real
+        [bell[1], 0, 0, 0, 0, 0],  # p = 0.5
+    ]
+    torch.testing.assert_close(weights, torch.tensor(expected).double(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("make", [lambda: LocalMonotonicAlignment(2), lambda: LocalPredictiveAlignment(WIDTH, 5, 2)])
+def test_local_alignments_score_their_window_alone(make):
+    scored = []
+
+    class Counting(AdditiveScore):
+        def forward(self, query, projected):
+            scored.append(tuple(projected.shape))
+            return super().forward(query, projected)
+
+    attention = Attention(Counting(WIDTH, WIDTH, 3), make())
+    attention(torch.randn(2, 1, WIDTH), torch.randn(2, 500, WIDTH), torch.randn(2, 500, WIDTH))
+    assert scored == [(2, 1, 5, 3)]
+
+
+def test_centre_learns_through_the_gaussian():
+    """With uniform scores nothing but the Gaussian can move the centre; it moves towards the value that is wanted."""
+    torch.manual_seed(5)
+    attention = Attention(SCORES["uniform"](), LocalPredictiveAlignment(WIDTH, 8, 4))
+    query, values = torch.ones(1, 1, WIDTH), torch.zeros(1, 20, 1)
+    values[0, 13] = 1.0
+    optimizer = torch.optim.Adam(attention.parameters(), lr=0.05)
+    for _ in range(60):
+        optimizer.zero_grad()
+        context, _ = attention(query, values, values)
+        (-context.sum()).backward()
+        optimizer.step()
+    centre = attention.alignment.centre(query, torch.tensor([[20]]))
+    assert abs(centre.item() - 13) < 1
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: LocalMonotonicAlignment(-1), "0 or more, got -1"),
+        (lambda: LocalPredictiveAlignment(4, 4, 0), "1 or more, got 0"),
+        (lambda: LocalPredictiveAlignment(0, 4, 2), "positive, got 0 and 4"),
+    ],
+)
+def test_impossible_windows(make, message):
+    with pytest.raises(UserError, match=message):
+        make()

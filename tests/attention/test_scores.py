@@ -1,0 +1,95 @@
+import math
+
+import pytest
+import torch
+from attention_reference import SCORES, WIDTH, reference_score
+
+from seq2seq.attention import AdditiveScore, DotScore, GaussianScore, GeneralScore, ScaledDotScore
+from seq2seq.errors import UserError
+
+B, Q, S = 2, 3, 4
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_score_of_every_pair(name):
+    torch.manual_seed(1)
+    score = SCORES[name]().double()
+    query, keys = torch.randn(B, Q, WIDTH).double(), torch.randn(B, S, WIDTH).double()
+    scores = score(query, score.project(keys))
+    assert scores.shape == (B, Q, S)
+    for b in range(B):
+        for t in range(Q):
+            for s in range(S):
+                expected = reference_score(score, query[b, t], keys[b, s])
+                torch.testing.assert_close(scores[b, t, s], expected)
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_windows_of_keys_score_as_the_whole_does(name):
+    torch.manual_seed(2)
+    score = SCORES[name]().double()
+    query, projected = torch.randn(B, Q, WIDTH).double(), score.project(torch.randn(B, S, WIDTH).double())
+    index = torch.tensor([[0, 1], [1, 2], [3, 3]]).expand(B, Q, 2)
+    windows = torch.stack([projected[b][index[b]] for b in range(B)])
+    torch.testing.assert_close(score(query, windows), score(query, projected).gather(-1, index))
+
+
+@pytest.mark.parametrize("name", [name for name in SCORES if name != "uniform"])
+def test_gradcheck(name):
+    torch.manual_seed(3)
+    score = SCORES[name]().double()
+    query = torch.randn(B, Q, WIDTH, dtype=torch.float64, requires_grad=True)
+    keys = torch.randn(B, S, WIDTH, dtype=torch.float64, requires_grad=True)
+    parameters = list(score.parameters())
+    assert torch.autograd.gradcheck(lambda q, k, *_: score(q, score.project(k)), (query, keys, *parameters))
+
+
+def test_queries_and_keys_of_two_widths():
+    for score in (AdditiveScore(3, 5, 4), GeneralScore(3, 5)):
+        assert score(torch.randn(B, Q, 3), score.project(torch.randn(B, S, 5))).shape == (B, Q, S)
+    for score in (DotScore(), ScaledDotScore(3), GaussianScore()):
+        with pytest.raises(UserError, match="one width, got 3 and 5"):
+            score(torch.randn(B, Q, 3), score.project(torch.randn(B, S, 5)))
+
+
+def test_concatenation_with_one_matrix_is_the_additive_score():
+    torch.manual_seed(4)
+    score = AdditiveScore(3, 5, 4)
+    query, keys = torch.randn(1, 1, 3), torch.randn(1, 1, 5)
+    matrix = torch.cat([score.query.weight, score.key.weight], dim=1)
+    expected = score.vector @ torch.tanh(matrix @ torch.cat([query.flatten(), keys.flatten()]))
+    torch.testing.assert_close(score(query, score.project(keys)).squeeze(), expected)
+
+
+@pytest.mark.parametrize("width", [4, 64, 512])
+def test_variance_of_a_dot_product_is_the_width_and_scaling_brings_it_to_one(width):
+    torch.manual_seed(5)
+    count = 20_000
+    query, keys = torch.randn(count, 1, width), torch.randn(count, 1, width)
+    plain = DotScore()(query, keys).flatten().double()
+    scaled = ScaledDotScore(width)(query, keys).flatten().double()
+    tolerance = 6 * math.sqrt(2 / count) * 1.6  # standard error of a variance; products have heavier tails
+    assert abs(plain.var() / width - 1) < tolerance
+    assert abs(scaled.var() - 1) < tolerance
+
+
+def test_only_a_learned_gaussian_has_a_parameter():
+    assert not list(GaussianScore(2.0).parameters()) and not GaussianScore(2.0).state_dict()
+    learned = GaussianScore(2.0, learned=True)
+    assert [tuple(p.shape) for p in learned.parameters()] == [()]
+    assert learned.width.item() == pytest.approx(2.0)
+    assert GaussianScore(2.0).double().width.dtype == torch.float64
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: AdditiveScore(0, 1, 1),
+        lambda: GaussianScore(0.0),
+        lambda: GeneralScore(3, -1),
+        lambda: ScaledDotScore(0),
+    ],
+)
+def test_impossible_sizes(make):
+    with pytest.raises(UserError, match="must be positive, got"):
+        make()
