@@ -24,6 +24,7 @@ from seq2seq.attention.scores import (
     Score,
     UniformScore,
 )
+from seq2seq.attention.windows import Windows
 
 __all__ = [
     "AdditiveScore",
@@ -45,6 +46,7 @@ __all__ = [
     "SoftAlignment",
     "UniformScore",
     "UnnormalizedAlignment",
+    "Windows",
     "band_mask",
     "causal_mask",
     "lengths_to_mask",
