@@ -22,15 +22,13 @@ LONG: tuple[int, int | None] = (40, None)
 """Retention is BLEU on LONG sources divided by BLEU on SHORT ones."""
 
 DIFFERENCE_BUCKETS: tuple[tuple[int | None, int | None], ...] = (
-    (None, -11),
-    (-10, -6),
+    (None, -6),
     (-5, -3),
     (-2, -1),
     (0, 0),
     (1, 2),
     (3, 5),
-    (6, 10),
-    (11, None),
+    (6, None),
 )
 """Hypothesis words minus reference words, both ends included; None is open."""
 

@@ -1,0 +1,268 @@
+"""Everything a report says, as plain values: what report.json holds and the HTML and Markdown pages show."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from seq2seq.errors import UserError
+from seq2seq.evaluation.lengths import length_differences
+from seq2seq.evaluation.metrics import evaluate_texts, signature_settings
+from seq2seq.evaluation.significance import require_same_signature
+from seq2seq.evaluation.words import count_words, ngram_differences, ngram_matches, word_f1
+from seq2seq.report.effects import against, effects
+from seq2seq.report.sentences import attention_examples, sentence_table
+from seq2seq.report.study import Run, Study, Texts
+from seq2seq.report.systems import System, average, average_buckets, average_number, find, group
+
+METRICS = ("bleu", "chrf", "ter")
+CURVE_POINTS = 250
+
+
+def compare(study: Study, baseline: str | None = None, split: str | None = None) -> dict[str, Any]:
+    """Compare all runs of a study on one test set; outside systems are scored on the way.
+
+    `baseline` names the system that the others are tested against (default: the fixed-context model, else the one with
+    the lowest BLEU); `split` the test set (default "test", else the first that all runs have).
+
+    Raises UserError when the runs were scored on different test sets or with different signatures, or when `baseline`
+    or `split` is unknown.
+    """
+    notes = list(study.notes)
+    split = _choose_split(study.runs, split)
+    texts = _shared_texts(study.runs, split)
+    runs = [run for run in study.runs if split in run.metrics["splits"]]
+    settings = _settings(runs, split)
+    runs += _score_outside(study.outside, split, texts, settings, notes)
+    if not runs:
+        raise UserError("nothing to compare: no scored run and no hypothesis file with as many lines as the reference")
+    for metric in METRICS:
+        signatures = {
+            run.name: run.metrics["splits"][split][metric]["signature"] for run in runs if _has(run, split, metric)
+        }
+        require_same_signature(signatures)
+    systems = group(runs)
+    base = find(baseline, systems) if baseline else _default_baseline(systems, split)
+    significance = against(base, systems, split, settings)
+    entries = [_entry(system, split, significance.get(system.name)) for system in systems]
+    entries.sort(key=lambda entry: -entry["bleu"]["score"])
+    systems = [find(entry["name"], systems) for entry in entries]
+    shown = [system for system in systems if split in system.runs[0].texts]
+    first = runs[0]
+    return {
+        "title": _title(runs, split),
+        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "split": split,
+        "data": first.metrics.get("data"),
+        "languages": first.metrics.get("languages"),
+        "segments": first.metrics["splits"][split]["segments"],
+        "baseline": base.name,
+        "signatures": {
+            metric: first.metrics["splits"][split][metric]["signature"]
+            for metric in METRICS
+            if _has(first, split, metric)
+        },
+        "bootstrap": first.metrics["splits"][split].get("bootstrap"),
+        "systems": entries,
+        "other_splits": _other_splits(systems, split),
+        "training": {system.name: _curve(system.runs[0].history) for system in systems if system.runs[0].history},
+        "length_differences": {
+            system.name: length_differences(_hypotheses(system, split), texts.references) for system in shown if texts
+        },
+        "words": _words(shown, split, texts),
+        "ngrams": _ngrams(base, shown, split, texts),
+        "effects": effects(systems, split, settings),
+        "sentences": sentence_table(
+            {system.name: _hypotheses(system, split) for system in shown}, texts.sources, texts.references, **settings
+        )
+        if texts and shown
+        else None,
+        "attention": attention_examples(systems, split),
+        "reproduce": [_recipe(run) for run in runs if run.folder is not None],
+        "notes": notes,
+    }
+
+
+def _choose_split(runs: Sequence[Run], wanted: str | None) -> str:
+    each = [list(run.metrics["splits"] or run.texts) for run in runs]
+    common = [split for split in each[0] if all(split in splits for splits in each)]
+    if wanted is not None:
+        if wanted not in common:
+            raise UserError(f"not every run was scored on {wanted!r}; all have: {', '.join(common) or 'none'}")
+        return wanted
+    if not common:
+        raise UserError(
+            f"no test set was scored by every run: {runs[0].name} has {', '.join(each[0])}, others have not;"
+            "\nscore them with `seq2seq evaluate`, or report on runs of one data set only"
+        )
+    return "test" if "test" in common else common[0]
+
+
+def _shared_texts(runs: Sequence[Run], split: str) -> Texts | None:
+    """The test set itself. Runs scored on different ones must not meet in a table."""
+    having = [run for run in runs if split in run.texts]
+    for run in having[1:]:
+        if run.texts[split].references != having[0].texts[split].references:
+            raise UserError(
+                f"{having[0].name} and {run.name} were scored on different references for {split!r} and cannot be "
+                "compared;\nname only the runs of one data set: runs=[FOLDER, FOLDER, ...]"
+            )
+        if run.texts[split].sources != having[0].texts[split].sources:
+            raise UserError(f"{having[0].name} and {run.name} translated different sources for {split!r}")
+    return having[0].texts[split] if having else None
+
+
+def _settings(runs: Sequence[Run], split: str) -> dict[str, Any]:
+    if not runs:
+        return {"tokenize": "13a", "lowercase": False}
+    fields = signature_settings(runs[0].metrics["splits"][split]["bleu"]["signature"])
+    return {"tokenize": fields.get("tok", "13a"), "lowercase": fields.get("case") == "lc"}
+
+
+def _score_outside(
+    outside: Mapping[str, list[str]], split: str, texts: Texts | None, settings: Mapping[str, Any], notes: list[str]
+) -> list[Run]:
+    runs = []
+    for name, hypotheses in outside.items():
+        if texts is None:
+            notes.append(f"{name} was left out: no run has the reference of {split}")
+        elif len(hypotheses) != len(texts.references):
+            notes.append(
+                f"{name} was left out: {len(hypotheses)} lines, but {split} has {len(texts.references)} segments"
+            )
+        else:
+            scores = evaluate_texts(hypotheses, texts.references, texts.sources, **settings)
+            own = Texts(texts.sources, texts.references, hypotheses)
+            metrics = {"model": "outside system", "splits": {split: scores}}
+            runs.append(Run(name=name, folder=None, metrics=metrics, texts={split: own}))
+    return runs
+
+
+def _has(run: Run, split: str, metric: str) -> bool:
+    return bool(run.metrics["splits"][split].get(metric))
+
+
+def _hypotheses(system: System, split: str) -> list[str]:
+    return system.runs[0].texts[split].hypotheses
+
+
+def _default_baseline(systems: Sequence[System], split: str) -> System:
+    fixed = [system for system in systems if system.runs[0].model == "rnn"]
+    pool = fixed or list(systems)
+    return min(pool, key=lambda system: system.runs[0].metrics["splits"][split]["bleu"]["score"])
+
+
+def _entry(system: System, split: str, test: Mapping[str, Any] | None) -> dict[str, Any]:
+    scores = [run.metrics["splits"][split] for run in system.runs]
+    training = [run.metrics.get("training") or {} for run in system.runs]
+    decoding = [score.get("decoding") or {} for score in scores]
+    entry: dict[str, Any] = {
+        "name": system.name,
+        "model": system.runs[0].model,
+        "colour": system.colour,
+        "outside": system.outside,
+        "runs": [run.name for run in system.runs],
+        "seeds": [run.metrics.get("seed") for run in system.runs],
+        "parameters": system.runs[0].metrics.get("parameters"),
+        "p_value": test["bleu"]["p_value"] if test else None,
+        "chrf_p_value": test["chrf"]["p_value"] if test else None,
+    }
+    for metric in (*METRICS, "retention"):
+        entry[metric] = average([score.get(metric) for score in scores])
+    for number in ("perplexity", "nll", "length_ratio", "repetition_rate", "alignment_error_rate"):
+        entry[number] = average_number([score.get(number) for score in scores])
+    for number in ("seconds", "updates", "target_tokens_per_second", "best_update", "threads"):
+        entry[f"training_{number}"] = average_number([each.get(number) for each in training])
+    entry["sentences_per_second"] = average_number([each.get("sentences_per_second") for each in decoding])
+    entry["search"] = decoding[0].get("search")
+    tables = [score.get("by_length") or [] for score in scores]
+    entry["by_length"] = average_buckets(tables, lambda bucket: bucket["low"], ("bleu", "chrf"))
+    parts = [score.get("by_part") or [] for score in scores]
+    entry["by_part"] = average_buckets(parts, lambda bucket: bucket["part"], ("bleu",))
+    beams = [score.get("by_beam_size") or [] for score in scores]
+    entry["by_beam_size"] = average_buckets(beams, lambda bucket: bucket["beam_size"], ("bleu",))
+    return entry
+
+
+def _other_splits(systems: Sequence[System], main: str) -> list[dict[str, Any]]:
+    names = dict.fromkeys(split for system in systems for run in system.runs for split in run.metrics["splits"])
+    result = []
+    for split in names:
+        having = [system for system in systems if all(split in run.metrics["splits"] for run in system.runs)]
+        if split == main or not having:
+            continue
+        tables = {
+            system.name: {
+                metric: average([run.metrics["splits"][split].get(metric) for run in system.runs])
+                for metric in (*METRICS, "retention")
+            }
+            for system in having
+        }
+        signatures = {
+            run.name: run.metrics["splits"][split]["bleu"]["signature"] for system in having for run in system.runs
+        }
+        require_same_signature(signatures)
+        signature = next(iter(signatures.values()))
+        segments = having[0].runs[0].metrics["splits"][split]["segments"]
+        result.append({"split": split, "segments": segments, "systems": tables, "signature": signature})
+    return result
+
+
+def _curve(history: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Thin a long history, but keep every validation."""
+    validations = [event for event in history if event.get("valid_bleu") is not None or event.get("valid_perplexity")]
+    others = [event for event in history if event not in validations]
+    step = max(1, len(others) // CURVE_POINTS)
+    return sorted([*validations, *others[::step]], key=lambda event: event.get("update", 0))
+
+
+def _words(systems: Sequence[System], split: str, texts: Texts | None) -> dict[str, Any] | None:
+    if texts is None or not systems:
+        return None
+    counted = next((run.word_counts for system in systems for run in system.runs if run.word_counts), None)
+    frequency = counted or count_words(texts.references)
+    return {
+        "counted_in": "training" if counted else "reference",
+        "systems": {
+            system.name: word_f1(_hypotheses(system, split), texts.references, frequency) for system in systems
+        },
+    }
+
+
+def _ngrams(base: System, systems: Sequence[System], split: str, texts: Texts | None) -> list[dict[str, Any]]:
+    if texts is None or base not in systems:
+        return []
+    matches = {system.name: ngram_matches(_hypotheses(system, split), texts.references) for system in systems}
+    ours = matches[base.name]
+    return [
+        {
+            "system": system.name,
+            "baseline": base.name,
+            "gains": ngram_differences(matches[system.name], ours),
+            "losses": ngram_differences(ours, matches[system.name]),
+        }
+        for system in systems
+        if system is not base
+    ]
+
+
+def _title(runs: Sequence[Run], split: str) -> str:
+    languages = next((run.metrics["languages"] for run in runs if run.metrics.get("languages")), None)
+    data = next((run.metrics["data"] for run in runs if run.metrics.get("data")), None)
+    pair = "→".join(languages) if languages else ""
+    return ", ".join(part for part in (" ".join(filter(None, (data, pair))), split) if part)
+
+
+def _recipe(run: Run) -> dict[str, Any]:
+    return {
+        "name": run.name,
+        "command": run.metrics.get("command") or f"seq2seq train --config-path {run.folder} --config-name config",
+        "config": run.config,
+        "versions": run.metrics.get("versions"),
+        "commit": run.metrics.get("commit"),
+        "created": run.metrics.get("created"),
+        "training": run.metrics.get("training"),
+        "splits": {
+            split: {key: scores[key]["signature"] for key in METRICS if scores.get(key)}
+            for split, scores in run.metrics["splits"].items()
+        },
+    }

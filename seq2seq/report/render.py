@@ -1,0 +1,183 @@
+"""Write a comparison as report.html, report.md, report.json and one SVG file a figure."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from seq2seq.evaluation.lengths import bucket_label
+from seq2seq.files import atomic_write
+from seq2seq.report import tables
+from seq2seq.report.comparison import compare
+from seq2seq.report.draw import draw, short_number, short_time, standalone
+from seq2seq.report.figures import figures
+from seq2seq.report.headline import fairness, headline
+from seq2seq.report.study import Study
+
+WIDE, MEDIUM, NARROW = (860, 410), (560, 360), (400, 340)
+"""Sizes of the drawings: across the page and in files, two in a row, and on a phone."""
+
+
+@dataclass(frozen=True)
+class ReportFiles:
+    """Where `build_report` wrote."""
+
+    html: Path
+    markdown: Path
+    json: Path
+    figures: list[Path]
+
+
+def build_report(
+    study: Study, folder: str | Path, baseline: str | None = None, split: str | None = None
+) -> tuple[ReportFiles, dict[str, Any]]:
+    """Compare the study's runs and write the report into `folder`; also returns the values (`comparison.compare`)."""
+    report = compare(study, baseline, split)
+    return write_report(report, folder), report
+
+
+def write_report(report: Mapping[str, Any], folder: str | Path) -> ReportFiles:
+    """Write report.html (one file that needs no network), report.md, report.json and figures/*.svg."""
+    folder = Path(folder)
+    charts = figures(report)
+    wide = {name: draw(chart, *WIDE) for name, chart in charts.items()}
+    medium = {name: draw(chart, *MEDIUM) for name, chart in charts.items()}
+    narrow = {name: draw(chart, *NARROW) for name, chart in charts.items()}
+    values = {
+        "report": report,
+        "headline": headline(report),
+        "fairness": fairness(report),
+        "columns": tables.columns(report),
+        "charts": charts,
+    }
+    environment = _environment()
+    page = environment.get_template("report.html.j2").render(
+        **values,
+        wide={name: Markup(svg) for name, svg in wide.items()},
+        medium={name: Markup(svg) for name, svg in medium.items()},
+        narrow={name: Markup(svg) for name, svg in narrow.items()},
+        payload=script_json(_payload(report)),
+        **{name: Markup(_template(file)) for name, file in ASSETS.items()},
+    )
+    text = environment.get_template("report.md.j2").render(**values)
+    paths = ReportFiles(
+        folder / "report.html",
+        folder / "report.md",
+        folder / "report.json",
+        [folder / "figures" / f"{name}.svg" for name in charts],
+    )
+    drawings = [standalone(svg) for svg in wide.values()]
+    everything = json.dumps(report, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+    contents = [page, text, everything, *drawings]
+    for path, content in zip([paths.html, paths.markdown, paths.json, *paths.figures], contents, strict=True):
+        with atomic_write(path) as stream:
+            stream.write(content)
+    return paths
+
+
+ASSETS = {"theme_css": "theme.css", "report_css": "report.css", "heatmap_js": "heatmap.js", "report_js": "report.js"}
+
+
+def script_json(value: Any) -> Markup:
+    """JSON that may stand inside <script>: no character of it can end the element or open a comment."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)
+
+
+def _payload(report: Mapping[str, Any]) -> dict[str, Any]:
+    systems = [{"name": system["name"], "colour": system["colour"]} for system in report["systems"]]
+    return {
+        "systems": systems,
+        "baseline": report["baseline"],
+        "sentences": report["sentences"],
+        "attention": report["attention"],
+    }
+
+
+def _template(name: str) -> str:
+    return files("seq2seq.report").joinpath(f"templates/{name}").read_text(encoding="utf-8")
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("seq2seq.report"),
+        autoescape=lambda name: bool(name and ".html" in name),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "bucket": lambda bucket: bucket_label(bucket["low"], bucket["high"]),
+        "number": short_number,
+        "time": short_time,
+        "p": tables.p_text,
+        "score": tables.score_text,
+        "difference": tables.difference_text,
+        "yaml": lambda value: yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120),
+        "table": tables.markdown_table,
+    }
+    environment.globals |= {
+        "cell": tables.cell,
+        "best": tables.best,
+        "rows": tables.summary_rows,
+        "by_length": by_length_rows,
+        "other_rows": other_rows,
+        "effect_rows": effect_rows,
+        "example_rows": example_rows,
+    }
+    return environment
+
+
+def by_length_rows(report: Mapping[str, Any], metric: str) -> list[list[str]]:
+    """Source words, segments, then each system's score with its interval."""
+    systems = [system for system in report["systems"] if system["by_length"]]
+    buckets = {bucket["low"]: bucket for system in systems for bucket in system["by_length"]}
+    rows = [["Source words", "Segments", *(system["name"] for system in systems)]]
+    for low in sorted(buckets):
+        own = [next((b for b in system["by_length"] if b["low"] == low), None) for system in systems]
+        scores = [tables.score_text(bucket[metric]) if bucket else tables.NONE for bucket in own]
+        label = bucket_label(buckets[low]["low"], buckets[low]["high"])
+        rows.append([label, str(buckets[low]["segments"]), *scores])
+    return rows
+
+
+def other_rows(other: Mapping[str, Any]) -> list[list[str]]:
+    """Scores of another test set."""
+    metrics = ("bleu", "chrf", "ter")
+    rows = [
+        [name, *(tables.score_text(scores[metric]) for metric in metrics)] for name, scores in other["systems"].items()
+    ]
+    return [["System", "BLEU", "chrF", "TER"], *rows]
+
+
+def effect_rows(report: Mapping[str, Any]) -> list[list[str]]:
+    """One setting changed, and what it did to BLEU."""
+    rows = [
+        [
+            f"`{effect['setting']}`",
+            f"{effect['first_value']} ({effect['first']})",
+            f"{effect['second_value']} ({effect['second']})",
+            tables.difference_text(effect["difference"]),
+            tables.p_text(effect["p_value"]),
+        ]
+        for effect in report["effects"]
+    ]
+    return [["Setting", "From", "To", "BLEU", "p"], *rows]
+
+
+def example_rows(report: Mapping[str, Any]) -> list[list[str]]:
+    """The segment whose sentence BLEU differs most between systems, with everybody's output."""
+    sentences = report["sentences"]
+    bleu = [system["bleu"] for system in sentences["systems"].values()]
+    index = max(range(len(sentences["rows"])), key=lambda row: max(b[row] for b in bleu) - min(b[row] for b in bleu))
+    outputs = [[name, system["hypotheses"][index]] for name, system in sentences["systems"].items()]
+    given = [["source", sentences["sources"][index]], ["reference", sentences["references"][index]]]
+    return [["System", "Text"], *given, *outputs]

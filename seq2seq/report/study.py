@@ -1,0 +1,213 @@
+"""Collect what a report compares: finished run folders, and plain hypothesis files of systems from elsewhere."""
+
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from seq2seq.errors import UserError
+
+MAX_DEPTH = 4
+
+
+@dataclass(frozen=True)
+class Texts:
+    """One test set as a run saw it: detokenised lines, one a segment, in the same order."""
+
+    sources: list[str]
+    references: list[str]
+    hypotheses: list[str]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One trained model with its scores, or (`folder` None) the output of a system from elsewhere.
+
+    metrics, config, history and attention are the run folder's files, parsed; texts and attention are keyed by split.
+    word_counts says how often each word occurred in the training targets, where the run kept it.
+    """
+
+    name: str
+    folder: Path | None
+    metrics: dict[str, Any]
+    config: dict[str, Any] = field(default_factory=dict)
+    history: list[dict[str, Any]] = field(default_factory=list)
+    texts: dict[str, Texts] = field(default_factory=dict)
+    attention: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    word_counts: dict[str, int] | None = None
+
+    @property
+    def model(self) -> str:
+        return str(self.metrics.get("model", "outside system" if self.folder is None else "?"))
+
+
+@dataclass(frozen=True)
+class Study:
+    """Runs to compare, in order of their names, and what a reader should know of the folders that were left out."""
+
+    runs: list[Run]
+    notes: list[str]
+    outside: dict[str, list[str]] = field(default_factory=dict)
+    """Hypotheses of systems from elsewhere, by name; scored once the test set is known."""
+
+
+def collect(folders: str | Path | Sequence[str | Path], systems: Mapping[str, str | Path] | None = None) -> Study:
+    """Read run folders: the given folders themselves, or any folder below them that holds a run.
+
+    Text files beside the runs, `NAME.hyp.txt` or `NAME.txt`, and the files named in `systems` are taken for outputs of
+    other systems, one line a segment. Where there is no run, `SPLIT.src.txt` and `SPLIT.ref.txt` beside the
+    hypotheses give the test set. Unfinished or damaged runs and missing files become notes. Raises UserError for a
+    folder that is not there and for one with nothing to compare.
+    """
+    roots = [Path(folders)] if isinstance(folders, str | Path) else [Path(folder) for folder in folders]
+    runs: list[Run] = []
+    notes: list[str] = []
+    outside: dict[str, list[str]] = {}
+    for root in roots:
+        if not root.is_dir():
+            raise UserError(f"{root} is not a folder; give a folder of runs, such as runs=runs")
+        for folder in sorted(_run_folders(root)):
+            run = _read_run(folder, root, notes)
+            if run is not None:
+                runs.append(run)
+        if not _is_run(root):
+            outside.update({name: _lines(path) for name, path in _hypothesis_files(root)})
+            runs.extend(_bare_test_sets(root) if not runs else [])
+    for name, path in (systems or {}).items():
+        if not Path(path).is_file():
+            raise UserError(f"the hypothesis file of {name} is not there: {path}")
+        outside[name] = _lines(Path(path))
+    if not runs:
+        reason = "; ".join(notes) or "a run has config.yaml and metrics.json in its folder"
+        raise UserError(f"no finished run in {', '.join(map(str, roots))}: {reason}")
+    return Study(_with_unique_names(runs), notes, outside)
+
+
+def _run_folders(root: Path) -> Iterator[Path]:
+    for path, folders, _ in os.walk(root):
+        here = Path(path)
+        if _is_run(here):
+            folders.clear()
+            yield here
+        depth = len(here.relative_to(root).parts)
+        folders[:] = [name for name in folders if not name.startswith(".") and depth < MAX_DEPTH]
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / "metrics.json").is_file() or (folder / "config.yaml").is_file()
+
+
+def _read_run(folder: Path, root: Path, notes: list[str]) -> Run | None:
+    name = str(folder.relative_to(root)) if folder != root else folder.resolve().name
+    if not (folder / "metrics.json").is_file():
+        notes.append(f"{name} is unfinished (no metrics.json) and was left out")
+        return None
+    metrics = _json(folder / "metrics.json", notes, name)
+    if not isinstance(metrics, dict) or not metrics.get("splits"):
+        notes.append(
+            f"{name} has no scores in metrics.json and was left out; run `seq2seq evaluate checkpoint={folder}`"
+        )
+        return None
+    texts, attention = {}, {}
+    for split in metrics["splits"]:
+        files = {kind: folder / f"{split}.{kind}.txt" for kind in ("src", "ref", "hyp")}
+        missing = [path.name for path in files.values() if not path.is_file()]
+        if missing:
+            notes.append(f"{name} has no {', '.join(missing)}: no sentences, words or significance of {split} from it")
+            continue
+        lines = Texts(_lines(files["src"]), _lines(files["ref"]), _lines(files["hyp"]))
+        if not len(lines.sources) == len(lines.references) == len(lines.hypotheses):
+            notes.append(f"{name}: {split}.src.txt, .ref.txt and .hyp.txt differ in their number of lines; left unread")
+            continue
+        texts[split] = lines
+        if (folder / f"{split}.attention.jsonl").is_file():
+            attention[split] = list(_json_lines(folder / f"{split}.attention.jsonl", notes, name))
+    history = folder / "history.jsonl"
+    if not history.is_file():
+        notes.append(f"{name} has no history.jsonl: no training curve from it")
+    counts = folder / "word_counts.json"
+    return Run(
+        name=name,
+        folder=folder,
+        metrics=_finite(metrics),
+        config=_config(folder / "config.yaml", notes, name),
+        history=list(_json_lines(history, notes, name)) if history.is_file() else [],
+        texts=texts,
+        attention=attention,
+        word_counts=_json(counts, notes, name) if counts.is_file() else None,
+    )
+
+
+def _bare_test_sets(root: Path) -> list[Run]:
+    """A nameless run that only carries the test sets lying beside hypotheses."""
+    texts = {}
+    for path in sorted(root.glob("*.ref.txt")):
+        split = path.name.removesuffix(".ref.txt")
+        source = root / f"{split}.src.txt"
+        if source.is_file():
+            references = _lines(path)
+            texts[split] = Texts(_lines(source), references, [])
+    return [Run(name="", folder=None, metrics={"splits": {}}, texts=texts)] if texts else []
+
+
+def _hypothesis_files(root: Path) -> Iterator[tuple[str, Path]]:
+    for path in sorted(root.glob("*.txt")):
+        if not path.name.endswith((".src.txt", ".ref.txt")):
+            yield path.name.removesuffix(".txt").removesuffix(".hyp"), path
+
+
+def _with_unique_names(runs: list[Run]) -> list[Run]:
+    """Runs of several roots may share a name; then the whole path tells them apart."""
+    names = [run.name for run in runs]
+    return [
+        Run(**{**run.__dict__, "name": str(run.folder)}) if names.count(run.name) > 1 and run.folder else run
+        for run in runs
+    ]
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        raise UserError(f"{path}, line {line} is not UTF-8; convert the file first") from error
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def _json(path: Path, notes: list[str], name: str) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        notes.append(f"{name}: {path.name} cannot be read ({error})")
+        return None
+
+
+def _json_lines(path: Path, notes: list[str], name: str) -> Iterable[dict[str, Any]]:
+    """Parsed lines; a last line cut short by a kill is dropped with a note."""
+    for number, line in enumerate(_lines(path), start=1):
+        try:
+            yield _finite(json.loads(line))
+        except ValueError:
+            notes.append(f"{name}: line {number} of {path.name} cannot be read and was left out")
+
+
+def _config(path: Path, notes: list[str], name: str) -> dict[str, Any]:
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (yaml.YAMLError, OSError, ValueError) as error:
+        notes.append(f"{name}: config.yaml cannot be read ({str(error).splitlines()[0]})")
+        return {}
+
+
+def _finite(value: Any) -> Any:
+    """The same structure with None for NaN and infinities, which JSON does not have."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

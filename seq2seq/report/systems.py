@@ -1,0 +1,111 @@
+"""Group runs into systems (the same set-up with several seeds) and average their scores."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from seq2seq.errors import UserError
+from seq2seq.evaluation.significance import mean_and_deviation
+from seq2seq.report.study import Run
+
+FAMILIES = ("rnn", "bahdanau", "transformer", "luong", "conv")
+"""Each family keeps its colour in every report; other systems take the colours that are left."""
+
+COLOURS = 8
+
+
+@dataclass(frozen=True)
+class System:
+    """name is what tables and figures say; colour is an index into the palette; runs differ only in their seed."""
+
+    name: str
+    colour: int
+    runs: list[Run]
+
+    @property
+    def outside(self) -> bool:
+        return self.runs[0].folder is None
+
+
+def group(runs: Sequence[Run]) -> list[System]:
+    """Systems in order of their runs. Names lose what they all share: the seed, the data set, the common folder."""
+    grouped: dict[str, list[Run]] = {}
+    for run in runs:
+        grouped.setdefault(re.sub(r"[-_/]?seed[-_=]?\d+$", "", run.name) or run.name, []).append(run)
+    names = _short_names(grouped)
+    colours = _colours([members[0].model for members in grouped.values()])
+    return [
+        System(name, colour, members) for name, colour, members in zip(names, colours, grouped.values(), strict=True)
+    ]
+
+
+def find(name: str, systems: Sequence[System]) -> System:
+    """The system of this name, or with a run of this name. Raises UserError listing what there is."""
+    for system in systems:
+        if name == system.name or name in [run.name for run in system.runs]:
+            return system
+    known = ", ".join(system.name for system in systems)
+    raise UserError(f"baseline {name!r} is none of the compared systems; choose one of: {known}")
+
+
+def average(scores: Sequence[Mapping[str, Any] | None]) -> dict[str, Any] | None:
+    """Mean over seeds of {"score", "low", "high"}; "deviation" is the seeds' standard deviation, None for one seed.
+
+    The bounds are means too: they speak of the test set's segments, the deviation of the seeds.
+    """
+    present = [score for score in scores if score is not None]
+    if not present:
+        return None
+    mean, deviation = mean_and_deviation([score["score"] for score in present])
+    result = {"score": mean, "deviation": deviation}
+    for bound in ("low", "high"):
+        if all(score.get(bound) is not None for score in present):
+            result[bound] = mean_and_deviation([score[bound] for score in present])[0]
+    return result
+
+
+def average_number(values: Sequence[float | None]) -> float | None:
+    """Mean of the values that are there."""
+    present = [value for value in values if value is not None]
+    return mean_and_deviation(present)[0] if present else None
+
+
+def average_buckets(
+    tables: Sequence[Sequence[Mapping[str, Any]]], key: Callable[[Mapping[str, Any]], Any], scores: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Average the scores of each bucket over seeds; everything else is the same for all and copied."""
+    merged: dict[Any, list[Mapping[str, Any]]] = {}
+    for table in tables:
+        for bucket in table:
+            merged.setdefault(key(bucket), []).append(bucket)
+    return [
+        {**buckets[0], **{name: average([bucket.get(name) for bucket in buckets]) for name in scores}}
+        for buckets in merged.values()
+    ]
+
+
+def _short_names(grouped: Mapping[str, Sequence[Run]]) -> list[str]:
+    names = list(grouped)
+    data = {run.metrics.get("data") for runs in grouped.values() for run in runs if run.folder is not None}
+    short = names
+    if len(data) == 1 and (suffix := f"-{data.pop()}"):
+        short = [name.removesuffix(suffix) for name in names]
+    last = [name.rpartition("/")[2] for name in short]
+    for candidate in (last, short):
+        if len(set(candidate)) == len(names) and all(candidate):
+            return candidate
+    return names
+
+
+def _colours(models: Sequence[str]) -> list[int]:
+    taken: list[int] = []
+    wanted = [FAMILIES.index(model) if model in FAMILIES else None for model in models]
+    reserved = {colour for colour in wanted if colour is not None}
+    for colour in wanted:
+        free = [c for c in range(COLOURS) if c not in taken and (c == colour or c not in reserved)]
+        if colour is not None and colour not in taken:
+            taken.append(colour)
+        else:
+            taken.append(free[0] if free else len(taken) % COLOURS)
+    return taken

@@ -1,0 +1,179 @@
+"""The summary: one row a system, in the terminal, in Markdown and on the page."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from seq2seq.report.draw import short_number, short_time
+
+NONE = "\u2013"
+
+
+@dataclass(frozen=True)
+class Column:
+    """value gives the number to sort by (None: nothing to show), text what is read; rising is the better direction."""
+
+    key: str
+    heading: str
+    explanation: str
+    value: Callable[[Mapping[str, Any]], float | None]
+    text: Callable[[Mapping[str, Any]], str]
+    rising: bool = True
+
+
+def columns(report: Mapping[str, Any]) -> list[Column]:
+    """The columns that have a value for at least one system."""
+    baseline = report["baseline"]
+    everything = [
+        _number("parameters", "Parameters", "Trained numbers, tied ones counted once", short_number, rising=False),
+        _metric(
+            "bleu", "BLEU", "sacreBLEU with its 95% bootstrap interval; ± is the deviation over seeds", _with_interval
+        ),
+        Column(
+            "p_value",
+            f"p vs {baseline}",
+            f"Paired bootstrap against {baseline}: how often chance alone gives such a BLEU difference",
+            lambda system: system["p_value"],
+            lambda system: p_text(system["p_value"]) if system["name"] != baseline else "baseline",
+            rising=False,
+        ),
+        _metric("chrf", "chrF", "Character n-gram F-score by sacreBLEU", _with_deviation),
+        _metric("ter", "TER", "Translation edit rate by sacreBLEU; lower is better", _with_deviation, rising=False),
+        _metric("retention", "Retention", "BLEU at 40+ source words divided by BLEU at 10 to 19", _percent),
+        _number(
+            "perplexity", "Perplexity", "Per target token; comparable with the same tokenizer only", _two, rising=False
+        ),
+        _number("alignment_error_rate", "AER", "Alignment error rate of attention, in percent", _hundred, rising=False),
+        _number(
+            "repetition_rate",
+            "Repeats",
+            "Words that repeat the n-gram right before them (n up to 4)",
+            _hundred,
+            rising=False,
+        ),
+        _number("length_ratio", "Length", "Output tokens divided by reference tokens", _two),
+        _number("training_seconds", "Training", "Wall time of training", short_time, rising=False),
+        _number("training_updates", "Updates", "Optimizer steps", short_number, rising=False),
+        _number("training_target_tokens_per_second", "Tokens/s", "Target tokens trained on a second", short_number),
+        _number("sentences_per_second", "Sent./s", "Sentences translated a second", short_number),
+    ]
+    return [column for column in everything if any(column.value(system) is not None for system in report["systems"])]
+
+
+def cell(column: Column, system: Mapping[str, Any]) -> str:
+    """What the column says of the system."""
+    if column.value(system) is None and not (column.key == "p_value" and column.text(system) == "baseline"):
+        return NONE
+    return column.text(system)
+
+
+def best(column: Column, systems: Sequence[Mapping[str, Any]]) -> float | None:
+    """The value to print in bold; only scores have one."""
+    values = [value for system in systems if (value := column.value(system)) is not None]
+    if column.key not in ("bleu", "chrf", "ter", "retention", "alignment_error_rate") or len(values) < 2:
+        return None
+    return max(values) if column.rising else min(values)
+
+
+def summary_table(report: Mapping[str, Any]) -> Table:
+    """The rows of `comparison.compare`'s report for a terminal."""
+    shown = columns(report)
+    table = Table(title=f"{report['title']}, {report['segments']} segments", header_style="bold", title_justify="left")
+    table.add_column("System", no_wrap=True)
+    for column in shown:
+        table.add_column(column.heading, justify="right", no_wrap=column.key != "bleu")
+    for system in report["systems"]:
+        cells = []
+        for column in shown:
+            top = best(column, report["systems"])
+            text = cell(column, system)
+            cells.append(f"[bold]{text}[/bold]" if top is not None and column.value(system) == top else text)
+        table.add_row(system["name"].replace("[", "\\["), *(text.replace(" [", " \\[") for text in cells))
+    return table
+
+
+def summary_rows(report: Mapping[str, Any]) -> list[list[str]]:
+    """The same as plain text, headings first."""
+    shown = columns(report)
+    rows = [[system["name"], *(cell(column, system) for column in shown)] for system in report["systems"]]
+    return [["System", *(column.heading for column in shown)], *rows]
+
+
+def markdown_table(rows: Sequence[Sequence[str]], left: int = 1) -> str:
+    """A Markdown table that also reads as plain text; the first `left` columns are left-aligned, the others right."""
+    escaped = [[text.replace("|", "\\|").replace("\n", " ") for text in row] for row in rows]
+    widths = [max(3, *(len(row[i]) for row in escaped)) for i in range(len(escaped[0]))]
+
+    def line(row: Sequence[str]) -> str:
+        cells = [
+            text.ljust(width) if i < left else text.rjust(width)
+            for i, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        return f"| {' | '.join(cells)} |"
+
+    rule = ["-" * width if i < left else "-" * (width - 1) + ":" for i, width in enumerate(widths)]
+    return "\n".join([line(escaped[0]), line(rule), *(line(row) for row in escaped[1:])])
+
+
+def print_summary(report: Mapping[str, Any], console: Console) -> None:
+    """The table in colours on a terminal, as Markdown into a file or pipe."""
+    if console.is_terminal:
+        console.print(summary_table(report))
+    else:
+        console.file.write(markdown_table(summary_rows(report)) + "\n")
+
+
+def p_text(value: float | None) -> str:
+    """A p-value as papers print it."""
+    if value is None:
+        return NONE
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def difference_text(value: float | None) -> str:
+    """'+1.2', '\u22120.4', '0.0'."""
+    if value is None:
+        return NONE
+    return "0.0" if abs(value) < 0.05 else f"{value:+.1f}".replace("-", "\u2212")
+
+
+def score_text(score: Mapping[str, Any] | None) -> str:
+    """'36.2 [35.1, 37.4]', with '± 0.3' where there are several seeds."""
+    return _with_interval(score) if score else NONE
+
+
+def _number(key: str, heading: str, explanation: str, form: Callable[[float], str], rising: bool = True) -> Column:
+    return Column(key, heading, explanation, lambda s: s[key], lambda s: form(s[key]), rising)
+
+
+def _metric(
+    key: str, heading: str, explanation: str, form: Callable[[Mapping[str, Any]], str], rising: bool = True
+) -> Column:
+    return Column(
+        key, heading, explanation, lambda s: s[key]["score"] if s[key] else None, lambda s: form(s[key]), rising
+    )
+
+
+def _with_interval(score: Mapping[str, Any]) -> str:
+    interval = f" [{score['low']:.1f}, {score['high']:.1f}]" if score.get("low") is not None else ""
+    return _with_deviation(score) + interval
+
+
+def _with_deviation(score: Mapping[str, Any]) -> str:
+    deviation = score.get("deviation")
+    return f"{score['score']:.1f}" + (f" ± {deviation:.1f}" if deviation is not None else "")
+
+
+def _percent(score: Mapping[str, Any]) -> str:
+    return f"{100 * score['score']:.0f}%"
+
+
+def _two(value: float) -> str:
+    return f"{value:.2f}"
+
+
+def _hundred(value: float) -> str:
+    return f"{100 * value:.1f}%"
