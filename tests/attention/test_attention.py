@@ -57,8 +57,10 @@ def test_forward_and_gradient_are_those_of_the_equations(score, alignment):
 @pytest.mark.parametrize("score", ["additive", "general", "gaussian_learned"])
 def test_gradcheck(score, alignment):
     attention, query, keys, values, position = example(score, alignment, seed=2)
+    query, keys, values = (part[:2, :4].detach().requires_grad_() for part in (query, keys, values))
+    mask, position = lengths_to_mask(torch.tensor([4, 2])), position[:2, :4]
     leaves = (query, keys, values, *attention.parameters())
-    assert torch.autograd.gradcheck(lambda q, k, v, *_: attention(q, k, v, MASK, position), leaves)
+    assert torch.autograd.gradcheck(lambda q, k, v, *_: attention(q, k, v, mask, position), leaves)
 
 
 @pytest.mark.parametrize("alignment", ALIGNMENTS)
@@ -222,3 +224,21 @@ def test_centre_learns_through_the_gaussian():
 def test_impossible_windows(make, message):
     with pytest.raises(UserError, match=message):
         make()
+
+
+@pytest.mark.parametrize("alignment", ALIGNMENTS)
+@pytest.mark.parametrize("score", SCORES)
+def test_autocast_to_bfloat16(score, alignment):
+    """Values arrive in bfloat16 from one layer and in float32 from another; gradients flow back in both."""
+    attention, query, _, _, position = example(score, alignment)
+    attention = attention.float()
+    values = torch.randn(B, S, WIDTH)
+    exact = attention(query.float(), values, values, MASK, position)[1]
+    for dtype in (torch.float32, torch.bfloat16):
+        given = values.clone().to(dtype).requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            output = attention.attend(query.float(), attention.prepare(given, MASK), position)
+        output.context.float().sum().backward()
+        assert torch.all(torch.isfinite(given.grad)) and torch.all(given.grad[3] == 0)
+        if alignment in ("soft", "local_monotonic"):
+            torch.testing.assert_close(output.weights.float(), exact, atol=0.05, rtol=0.1)

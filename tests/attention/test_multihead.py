@@ -106,12 +106,11 @@ def test_every_head_is_the_equation():
 
 
 def test_gradcheck():
-    own, _ = pair(3)
-    query = leaf(2, 4, D)
-    mask = lengths_to_mask(torch.tensor([4, 2]), 4)
-    assert torch.autograd.gradcheck(lambda x, *_: own(x, mask=mask, causal=True)[0], (query, *parameters(own)))
-    windowed = MultiHeadAttention(D, H, window=1).double()
-    assert torch.autograd.gradcheck(lambda x, *_: windowed(x, mask=mask)[0], (query, *parameters(windowed)))
+    torch.manual_seed(3)
+    query, mask = leaf(2, 3, 4), lengths_to_mask(torch.tensor([3, 2]))
+    for own in (MultiHeadAttention(4, 2).double(), MultiHeadAttention(4, 2, window=1).double()):
+        inputs = (query, *parameters(own))
+        assert torch.autograd.gradcheck(lambda x, *_, own=own: own(x, mask=mask, causal=True)[0], inputs)
 
 
 @pytest.mark.parametrize("window", [None, 2])
@@ -159,8 +158,8 @@ def test_dropout_is_of_the_weights_and_leaves_the_mean(kind):
     with torch.no_grad():
         expected = own.eval()(query, **call)[0]
         own.train()
-        outputs = torch.stack([own(query, **call)[0] for _ in range(1500)])
-    error = outputs.std(0) / 1500**0.5
+        outputs = torch.stack([own(query, **call)[0] for _ in range(600)])
+    error = outputs.std(0) / 600**0.5
     assert torch.all((outputs.mean(0) - expected).abs() < 5.5 * error + 1e-6)
     first = outputs[:, 0, 0]  # when causal, position 0 has one weight: all of a head or nothing of it
     assert len(first.round(decimals=4).unique(dim=0)) == 4 if kind == "causal" else len(first.unique(dim=0)) > 20
@@ -265,7 +264,7 @@ def test_the_square_would_have_been_noticed():
 
 
 def test_windows_cover_each_query_and_its_neighbours_once():
-    for size, radius, causal in ((1, 0, False), (31, 3, False), (33, 3, True), (200, 40, False), (64, 32, True)):
+    for size, radius, causal in ((1, 0, False), (31, 3, False), (33, 3, True), (90, 40, False), (64, 32, True)):
         windows = Windows.of(size, radius, causal)
         allowed = windows.mask(1, None, torch.device("cpu"))
         ids = torch.arange(1.0, size + 1).view(1, size, 1)  # 0 is what padding has
