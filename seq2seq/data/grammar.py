@@ -11,19 +11,20 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from hashlib import blake2b
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from seq2seq.data.cache import cached_folder, content_key, file_digest
 from seq2seq.data.grammar_derivation import Piece
 from seq2seq.data.grammar_lexicon import SHIFT
 from seq2seq.data.grammar_sampler import Sampler
 from seq2seq.errors import UserError
-from seq2seq.files import atomic_write
 
 if TYPE_CHECKING:
     import datasets
@@ -76,7 +77,8 @@ class _Recipe:
         sampler = Sampler(uniform)
         buckets = self.buckets()
         total = sum(weight for _, _, weight in buckets)
-        low, high, pairs = self.minimum_length, self.maximum_length, []
+        low, high = self.minimum_length, self.maximum_length
+        pairs: list[Piece] = []
         while len(pairs) < rows:
             draw = uniform() * total
             for first, last, weight in buckets:  # noqa: B007
@@ -104,7 +106,7 @@ class _Recipe:
                     break
             else:
                 raise UserError(
-                    f"data.sizes.{split}={rows}: the grammar has too few distinct sentences of {first} to {last} words; "
+                    f"data.sizes.{split}={rows}: the grammar has too few distinct sentences of {first}-{last} words; "
                     f"{row} rows are possible here, or raise data.minimum_length"
                 )
             seen.add(source)
@@ -168,7 +170,7 @@ class GrammarCorpus:
         source_language: str = "en",
         target_language: str = "de",
         processes: int = 1,
-        cache_dir: str = "data/cache",
+        cache_dir: str | Path = "data/cache",
     ) -> None:
         self.sizes = {"train": 40_000, "valid": 300, "test": 800}
         for split, rows in dict(sizes or {}).items():
@@ -209,31 +211,32 @@ class GrammarCorpus:
 
     def fingerprint(self) -> str:
         """Changes with every setting that changes the text, and with the grammar itself."""
-        digest = blake2b(repr((self._recipe, sorted(self.sizes.items()))).encode(), digest_size=16)
         here = Path(__file__).parent
-        for path in sorted([*here.glob("grammar*.py"), *here.glob("lexicon/*.tsv")]):
-            digest.update(path.read_bytes())
-        return digest.hexdigest()
+        grammar = [file_digest(path) for path in sorted([*here.glob("grammar*.py"), *here.glob("lexicon/*.tsv")])]
+        return content_key(asdict(self._recipe), self.sizes, grammar)
 
     def load(self, split: str) -> datasets.Dataset:
         """The split as a memory-mapped table with columns source, target and alignment."""
         import datasets
-        import pyarrow as pa
 
         if split not in SPLITS:
-            raise UserError(f"split {split}: the grammar has train, valid and test")
-        path = Path(self.cache_dir) / f"grammar-{self.fingerprint()}-{split}.arrow"
-        if not path.exists():
-            batches = self._batches(split)
-            first = next(batches)
-            with atomic_write(path, "wb") as stream, pa.ipc.new_stream(stream, first.schema) as writer:
-                writer.write_batch(first)
-                for batch in batches:
-                    writer.write_batch(batch)
-        return datasets.Dataset.from_file(str(path))
+            raise UserError(f"no split {split!r} in this corpus; it has {', '.join(SPLITS)}.")
+        name = f"grammar-{split}"
+        folder = cached_folder(self.cache_dir, name, self.fingerprint(), partial(self._write, split))
+        return datasets.Dataset.from_file(str(folder / "table.arrow"))
 
-    def _batches(self, split: str) -> Iterator[Any]:
-        """Record batches of the split in order; of the training split only a few exist at a time."""
+    def _write(self, split: str, folder: Path) -> None:
+        import pyarrow as pa
+
+        batches = self._batches(split)
+        first = next(batches)
+        with pa.OSFile(str(folder / "table.arrow"), "wb") as sink, pa.ipc.new_stream(sink, first.schema) as writer:
+            writer.write_batch(first)
+            for batch in batches:
+                writer.write_batch(batch)
+
+    def _batches(self, split: str) -> Iterator[pa.RecordBatch]:
+        """The split in order; of the training split only a few batches exist at a time."""
         rows, recipe = self.sizes[split], self._recipe
         if split != "train":
             yield _record_batch(recipe.evaluation(split, rows))
@@ -244,7 +247,7 @@ class GrammarCorpus:
                 yield _training_batch(recipe, number, size)
             return
         with ProcessPoolExecutor(self.processes, mp_context=get_context("spawn")) as pool:
-            waiting: deque[Future[Any]] = deque()
+            waiting: deque[Future[pa.RecordBatch]] = deque()
             for number, size in chunks:
                 waiting.append(pool.submit(_training_batch, recipe, number, size))
                 if len(waiting) > 4 * self.processes:

@@ -48,10 +48,10 @@ MAIN, INVERTED, FINAL = range(3)
 (FRONT, SUBJECT, MODAL, NOT, FREQUENCY, MAIN_VERB, INDIRECT, OBJECT, TO_OBJECT, PREDICATE, MANNER, OBLIQUE, COMPANION,
  PLACE, TIME, COMPLEMENT, FINITE, REST) = range(18)  # fmt: skip
 
-_ENGLISH = tuple(range(FRONT, COMPLEMENT + 1))
+_ENGLISH: tuple[int, ...] = tuple(range(FRONT, COMPLEMENT + 1))
 _ENGLISH_QUESTION = (FRONT, MODAL, SUBJECT, *range(NOT, COMPLEMENT + 1))
 _MIDDLE = (TIME, FREQUENCY, MANNER, INDIRECT, TO_OBJECT, OBJECT, NOT, COMPANION, PLACE, OBLIQUE, PREDICATE)
-_GERMAN = (
+_GERMAN: tuple[tuple[int, ...], ...] = (
     (SUBJECT, FINITE, *_MIDDLE, REST, COMPLEMENT),
     (FRONT, FINITE, SUBJECT, *_MIDDLE, REST, COMPLEMENT),
     (FRONT, SUBJECT, *_MIDDLE, REST, FINITE, COMPLEMENT),
@@ -450,8 +450,7 @@ class Sentence:
                 pieces[-1] = (english + ";", german.removesuffix(",") + ";", links, n, m)
                 pieces.append(part.render())
                 continue
-            german = german if joiner == "and" else comma(german)
-            pieces[-1] = (english + ",", german, links, n, m)
+            pieces[-1] = (english + ",", comma(german), links, n, m)
             pieces.append((joiner, JOINERS[joiner], IDENTITY[1], 1, 1))
             pieces.append(part.render(INVERTED if joiner == "so" else MAIN))
         english, german, links, n, m = concatenate(*pieces)

@@ -57,6 +57,7 @@ _NEGATABLE = (*_DEFINITE, "a", "a", "a", "a", "a", "a")
 _EXTENDABLE = frozenset(("the", "a", "this", "two", "three", "four", "many"))
 _PRESENT_TENSES = ("present",) * 8 + ("can", "must", "should", "want")
 _PAST_TENSES = ("past",) * 9 + ("could", "had", "wanted")
+_ANIMATE = frozenset("PA")
 _TENSE_WORDS = {"can": 1, "must": 1, "should": 1, "could": 1, "want": 2, "had": 2, "wanted": 2, "present": 0, "past": 0}
 _NEGATED_WORDS = {"present": 2, "past": 2, "can": 1, "could": 2, "should": 2}
 _CONJUNCTIONS = (
@@ -81,17 +82,18 @@ class _Tables:
         verbs = [*words.verbs, COPULA]
         self.subjects: dict[Verb, list[Noun]] = {verb: matching(verb.subjects) for verb in verbs}
         self.objects: dict[Verb, list[Noun]] = {verb: matching(verb.objects) for verb in verbs}
-        shortest = {"copula": 1, "transitive": 1, "dative": 1, "prepositional": 2, "ditransitive": 2, "motion": 2}
-        shortest["dative_to"] = 3
-        self.shortest = {verb: 2 + verb.english.count(" ") + shortest.get(verb.frame, 0) for verb in verbs}
+        self.least = {verb: self._least(verb) for verb in verbs}
+        beside_object = {"prepositional": 1, "ditransitive": 1, "dative_to": 2, "motion": 1}
+        self.shortest = {
+            verb: 2 + verb.english.count(" ") + self.least[verb] + beside_object.get(verb.frame, 0) for verb in verbs
+        }
         self.verbs_of_subject: dict[Noun, list[Verb]] = {}
         self.verbs_of_object: dict[Noun, list[Verb]] = {}
         for noun in words.nouns:
             ordinary = [verb for verb in verbs if verb.frame not in ("that", "whether")]
             self.verbs_of_subject[noun] = [v for v in ordinary if v.subjects & noun.features and v.frame != "copula"]
-            self.verbs_of_object[noun] = [
-                v for v in ordinary if v.objects & noun.features and v.frame in ("transitive", "dative", "prepositional")
-            ]
+            with_object = [v for v in ordinary if v.frame in ("transitive", "dative", "prepositional")]
+            self.verbs_of_object[noun] = [v for v in with_object if v.objects & noun.features]
         kinds = {noun.kind for noun in words.nouns}
         adjectives = words.adjectives
         self.first = {kind: [a for a in adjectives if kind in a.kinds and a.rank < 2] for kind in kinds}
@@ -103,7 +105,6 @@ class _Tables:
         self.located = {name: matching(frozenset(code)) for name, code in _LOCATION_FEATURES.items()}
         self.inside = matching(frozenset("i"))
         self.destinations = matching(frozenset("z")) + self.people[:8]
-        self.motion = {code: [v for v in words.verbs if v.frame == "motion" and code in v.objects] for code in "izc"}
         self.names = [Name(name, name) for name in PEOPLE]
         self.cities = [Name(english, german) for english, german in CITIES]
         self.pronouns = [Pronoun(english) for english in PRONOUNS]
@@ -115,12 +116,21 @@ class _Tables:
         events = [noun for noun in words.nouns if noun.kind == "E"]
         after_events = [_event(preposition, noun) for preposition in (AFTER, BEFORE) for noun in events]
         for name, members in (
-            ("past", ("past",)), ("present", ("present", "habit")), ("future", ("future",)), ("general", ("general",)),
+            ("past", ("past",)), ("present", ("present",)), ("habitual", ("present", "habit")), ("future", ("future",)), ("general", ("general",)),
         ):  # fmt: skip
             fixed = [a for kind in members for a in self._fixed(words, kind)]
             by_length = {n: [a for a in fixed if a.piece[3] == n] for n in (1, 2, 3)}
             by_length[3] = by_length[3] + after_events
             self.times[name] = by_length
+
+    def _least(self, verb: Verb) -> int:
+        """Words of the shortest object (or what stands for it): a name, a bare plural or mass noun, else two."""
+        if verb.frame in ("intransitive", "that", "whether"):
+            return 0
+        nouns = self.objects[verb]
+        if verb.frame in ("copula", "motion") or nouns[0].kind == "D":
+            return 1
+        return 1 if verb.frame != "dative_to" and any(noun.english[1] for noun in nouns) else 2
 
     @staticmethod
     def _fixed(words: Lexicon, kind: str) -> list[Fixed]:
@@ -129,6 +139,32 @@ class _Tables:
 
 _LOCATION_FEATURES = {"in": "i", "on": "s", "behind": "n", "in front of": "n", "next to": "n"}
 _LOCATION_WORDS = {name: name.count(" ") + 1 for name in PLACES}
+
+
+def _kind(phrase: Nominal) -> str:
+    while isinstance(phrase, Coordination):
+        phrase = phrase.first
+    return phrase.noun.kind if isinstance(phrase, NounPhrase) else "P"
+
+
+def _repeats_a_name(clause: Clause) -> bool:
+    """Whether "Peter" meets "Peter" in one clause."""
+    phrases = [clause.subject, clause.object, clause.indirect]
+    phrases += [bound.phrase for bound in (clause.oblique, clause.companion) if bound is not None]
+    names = [phrase.english for phrase in phrases if isinstance(phrase, Name)]
+    return len(set(names)) < len(names)
+
+
+def _last_phrase(clause: Clause) -> Nominal | None:
+    """The phrase that ends the English clause, if a phrase does."""
+    if clause.time is not None:
+        return None
+    for prepositional in (clause.place, clause.companion, clause.oblique):
+        if prepositional is not None:
+            return prepositional.phrase
+    if clause.manner is not None:
+        return None
+    return clause.indirect if clause.verb.frame == "dative_to" else clause.object
 
 
 def _event(preposition: Preposition, noun: Noun) -> Fixed:
@@ -234,6 +270,8 @@ class Sampler:
             if n >= 9 and (n > LONGEST_CLAUSE or self.random() < 0.5):
                 relative = self.between(3, min(8, n - 5))
             frame = self.choose(_FRAMES)
+            if affirmative and frame == "copula":
+                continue
             verb = self.choose(self.tables.frames[frame, past])
             clause = self._fill(verb, n - relative, past, front, affirmative, question)
             if clause is None or (relative and not self._attach_relative(clause, relative, past)):
@@ -257,6 +295,8 @@ class Sampler:
         """
         tables, random, frame = self.tables, self.random, verb.frame
         left = n - tables.shortest[verb]
+        if extracted in ("object", "oblique"):
+            left += tables.least[verb] - 1
         if left < 0:
             return None
         tense, negated, words = self._tense(verb, past, left, affirmative, question)
@@ -265,9 +305,10 @@ class Sampler:
             left -= 1
         if left < 0:
             return None
-        size = {"subject": 1, "object": 1, "indirect": 1, "oblique": 1}
+        least = tables.least[verb]
+        size = {"subject": 1, "object": least, "indirect": 1, "oblique": least}
         manner = frequency = very = False
-        time = place = companion = fronted = 0
+        time = place = companion = fronted = 0  # words
         options = ["subject", "subject", "subject", "time", "place", "companion", "manner"]
         if subject is not None:
             options = ["time", "place", "companion", "manner"]
@@ -281,24 +322,28 @@ class Sampler:
             options = [option for option in options if option in ("subject", "time")] + ["very"]
         if frame == "motion":
             options.remove("place")
-        if not negated:
+        if not negated and not affirmative:
             options.append("frequency")
         if front:
             options.append("front")
-        simple = tense in ("present", "past")
+        for option in ("object", "oblique", "subject"):
+            if left and option in options and size[option] == 1 and random() < 0.85:
+                size[option] = 2
+                left -= 1
+        frequent = tense in ("present", "past", "can")
         while left:
             if not options:
                 return None
             index = int(random() * len(options))
             option = options[index]
-            if option in size:
+            if option in size:  # grows word by word
                 limit = 5 if option == "subject" or (option == "object" and frame == "transitive") else 4
                 if size[option] < limit:
                     size[option] += 1
                     left -= 1
                     continue
-            elif option == "time" and not time and question != "when":
-                time = min(left, self.between(1, 3))
+            elif option == "time" and question != "when" and not fronted and left > frequency:
+                time = min(left, self.between(1 + frequency, 3))
                 left -= time
             elif option == "place" and left > 1:
                 place = min(left, self.between(2, 5))
@@ -309,10 +354,10 @@ class Sampler:
             elif option == "manner" and verb.manner and not negated and question != "how":
                 manner = True
                 left -= 1
-            elif option == "frequency" and (simple or tense == "can"):
+            elif option == "frequency" and frequent and time != 1 and not fronted:
                 frequency = True
                 left -= 1
-            elif option == "front" and not time:
+            elif option == "front" and not time and not frequency:
                 fronted = min(left, self.between(1, 3))
                 left -= fronted
             elif option == "very":
@@ -335,32 +380,32 @@ class Sampler:
             clause.indirect = self._nominal(tables.people, size["indirect"], definite=definite)
         elif frame == "prepositional":
             assert verb.preposition is not None
-            phrase = self._nominal(nouns, size["oblique"], definite=definite)
+            phrase = self._nominal(nouns, size["oblique"], definite=definite, coordinated=False)
             clause.oblique = PrepositionalPhrase(verb.preposition, phrase)
         elif frame == "motion":
             clause.oblique = self._direction(verb, size["oblique"], definite)
             if clause.oblique is None:
                 return None
         elif frame == "copula":
-            kind = subject.noun.kind if isinstance(subject, NounPhrase) else "P"
-            clause.predicate = self.choose(tables.predicates[kind])
+            clause.predicate = self.choose(tables.predicates[_kind(subject)])
             clause.very = very
         if manner:
             clause.manner = self.choose(tables.manners)
         if frequency:
             clause.frequency = self.choose(tables.frequencies)
         if companion:
-            clause.companion = PrepositionalPhrase(WITH, self._nominal(tables.people, companion - 1, definite=definite))
+            phrase = self._nominal(tables.people, companion - 1, definite=definite, coordinated=False)
+            clause.companion = PrepositionalPhrase(WITH, phrase)
         if place:
             clause.place = self._place(place, definite)
         if time:
-            clause.time = self._time(time, tense, past, frequency)
+            clause.time = self._time(time, tense, past, frequency, negated)
         if fronted:
             if fronted == 1 and random() < 0.6:
                 clause.front = self.choose(tables.past_fronts if past else tables.fronts)
             else:
-                clause.front = self._time(fronted, tense, past, frequency)
-        return clause
+                clause.front = self._time(fronted, tense, past, frequency, negated)
+        return None if _repeats_a_name(clause) else clause
 
     def _tense(
         self, verb: Verb, past: bool, left: int, affirmative: bool, question: str | None
@@ -371,6 +416,8 @@ class Sampler:
             negated = question is None and not affirmative and left > 0 and self.random() < 0.15
             return plain, negated, int(negated)
         tense = self.choose(_PAST_TENSES if past else _PRESENT_TENSES)
+        if tense in ("want", "wanted") and not verb.subjects <= _ANIMATE:
+            tense = plain
         if question is not None:
             tense = plain if tense in ("want", "had", "wanted") else tense
             return tense, False, 1
@@ -380,9 +427,16 @@ class Sampler:
                 return tense, True, _NEGATED_WORDS[tense]
         return (tense, False, _TENSE_WORDS[tense]) if _TENSE_WORDS[tense] <= left else (plain, False, 0)
 
-    def _time(self, n: int, tense: str, past: bool, frequency: bool) -> Fixed:
-        name = "general" if frequency else "past" if past else "present" if tense == "present" else "future"
-        return self.choose(self.tables.times[name][n] or self.tables.times["past" if past else "present"][n])
+    def _time(self, n: int, tense: str, past: bool, frequency: bool, negated: bool) -> Fixed:
+        if frequency:
+            name = "general"
+        elif past:
+            name = "past"
+        elif tense != "present":
+            name = "future"
+        else:
+            name = "present" if negated else "habitual"
+        return self.choose(self.tables.times[name][n])
 
     def _object(self, verb: Verb, nouns: list[Noun], n: int, negated: bool) -> Nominal | None:
         if nouns[0].kind == "D":
@@ -406,11 +460,14 @@ class Sampler:
         subject: bool = False,
         definite: bool = False,
         determiners: Sequence[str] = (),
+        coordinated: bool = True,
     ) -> Nominal:
         """n words for one of these nouns."""
         random = self.random
         noun = self.choose(nouns)
         if n == 1:
+            while not noun.english[1]:
+                noun = self.choose(nouns)
             if noun.kind == "P":
                 draw = random()
                 if subject and draw < 0.5:
@@ -418,15 +475,20 @@ class Sampler:
                 if draw < 0.85:
                     return self.choose(self.tables.names)
             return NounPhrase("", noun, True)
-        if n >= 3 and not determiners and (n == 5 or random() < 0.12):
+        if n >= 3 and coordinated and not determiners and (n == 5 or random() < 0.12):
             if n == 5 and noun.kind == "P" and random() < 0.5:
                 attribute = NounPhrase("a", self.choose(self.tables.wearable))
                 return NounPhrase(self.choose(_DEFINITE), noun, attribute=attribute)
-            first = 1 if n == 3 else 2
+            first = 2 if n == 5 else 1
             if first == 2 or noun.kind == "P":
-                a = self._nominal(nouns, first, definite=definite)
-                return Coordination(a, self._nominal(nouns, n - 1 - first, definite=definite))
-        plural = random() < 0.3
+                others = [other for other in nouns if other.kind == noun.kind and other is not noun]
+                if others:
+                    one = self._nominal([noun], first, definite=definite)
+                    other = self._nominal(others, n - 1 - first, definite=definite)
+                    while other is one:
+                        other = self._nominal(others, n - 1 - first, definite=definite)
+                    return Coordination(one, other)
+        plural = noun.english[1] != "" and random() < 0.3
         if determiners:
             determiner = self.choose(determiners)
             plural = plural and determiner != "a"
@@ -457,8 +519,8 @@ class Sampler:
         name = self.choose(("in", "in", "in", "in", "on", "on", "behind", "next to", "in front of"))
         if n - _LOCATION_WORDS[name] < 2:
             name = "in"
-        phrase = self._nominal(self.tables.located[name], n - _LOCATION_WORDS[name], definite=definite)
-        return PrepositionalPhrase(PLACES[name], phrase)
+        nouns, words = self.tables.located[name], n - _LOCATION_WORDS[name]
+        return PrepositionalPhrase(PLACES[name], self._nominal(nouns, words, definite=definite, coordinated=False))
 
     def _direction(self, verb: Verb, n: int, definite: bool) -> PrepositionalPhrase | None:
         if n == 1:
@@ -466,20 +528,20 @@ class Sampler:
         places = [code for code in "iz" if code in verb.objects]
         if not places:
             return None
-        if self.choose(places) == "i":
-            return PrepositionalPhrase(INTO, self._nominal(self.tables.inside, n, definite=definite))
-        return PrepositionalPhrase(TO, self._nominal(self.tables.destinations, n, definite=definite))
+        inside = self.choose(places) == "i"
+        nouns = self.tables.inside if inside else self.tables.destinations
+        phrase = self._nominal(nouns, n, definite=definite, coordinated=False)
+        return PrepositionalPhrase(INTO if inside else TO, phrase)
 
     def _attach_relative(self, clause: Clause, n: int, past: bool) -> bool:
-        phrases: list[NounPhrase] = []
-        for phrase in (clause.subject, clause.object, clause.indirect):
-            if isinstance(phrase, NounPhrase) and phrase.attribute is None and phrase.determiner in _EXTENDABLE:
-                phrases.append(phrase)
-        for prepositional in (clause.oblique, clause.place, clause.companion):
-            if prepositional is not None:
-                phrase = prepositional.phrase
-                if isinstance(phrase, NounPhrase) and phrase.determiner in _EXTENDABLE:
-                    phrases.append(phrase)
+        """Put a relative clause of n words on the subject, or on the last phrase of the English clause: elsewhere a
+        reader could take what follows for a part of the relative clause."""
+        candidates = (clause.subject, _last_phrase(clause))
+        phrases = [
+            phrase
+            for phrase in candidates
+            if isinstance(phrase, NounPhrase) and phrase.attribute is None and phrase.determiner in _EXTENDABLE
+        ]
         if not phrases:
             return False
         phrase = self.choose(phrases)
@@ -491,7 +553,7 @@ class Sampler:
         if n >= 4 and noun.features & frozenset("is") and self.random() < 0.4:
             verb = self.choose(tables.frames["intransitive", past])
             clause = self._fill(verb, n - 2, past, extracted="place")
-            if clause is None or clause.place is not None:
+            if clause is None or clause.place is not None or "P" not in verb.subjects:
                 return None
             preposition = PLACES["in" if "i" in noun.features else "on"]
             clause.place = PrepositionalPhrase(preposition, NounPhrase("the", noun, plural))
