@@ -44,19 +44,52 @@ def dropout(values: Tensor, rate: float, training: bool) -> Tensor:
     return dropped
 
 
+def add_dropout(inputs: Tensor, values: Tensor, rate: float, training: bool) -> Tensor:
+    """inputs + dropout(values), of one shape, in one pass over them on a CPU."""
+    if not training or rate == 0:
+        return inputs + values
+    if values.device.type != "cpu" or inputs.dtype != values.dtype:
+        return inputs + dropout(values, rate, training)
+    total: Tensor = _CheapAddDropout.apply(inputs, values, min(round(rate * _LEVELS), _LEVELS - 1))
+    return total
+
+
+def _draw(values: Tensor, dropped: int) -> Tensor:
+    """1 where an entry of `values` is kept, uint8: where its 16 random bits are not among the `dropped` lowest numbers."""
+    count = values.numel()
+    words = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+    bits = words.view(torch.int16)[:count].view(values.shape)
+    return bits.ge_(dropped - _LEVELS // 2).to(torch.uint8)
+
+
+def _apply(keep: Tensor, scale: float, values: Tensor) -> Tensor:
+    """values * keep * scale. Converting `keep` first is several times faster than multiplying two types."""
+    return keep.to(values.dtype).mul_(values).mul_(scale)
+
+
 class _CheapDropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, dropped: int) -> Tensor:
-        """values of any shape; an entry is zeroed when its 16 random bits are among the `dropped` lowest numbers."""
-        count = values.numel()
-        words = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-        bits = words.view(torch.int16)[:count].view(values.shape)
-        keep = bits.ge_(dropped - _LEVELS // 2).to(torch.uint8)
+        keep = _draw(values, dropped)
         ctx.save_for_backward(keep)
         ctx.scale = _LEVELS / (_LEVELS - dropped)
-        return (values * keep).mul_(ctx.scale)
+        return _apply(keep, ctx.scale, values)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (keep,) = ctx.saved_tensors
-        return gradient * keep * ctx.scale, None
+        return _apply(keep, ctx.scale, gradient), None
+
+
+class _CheapAddDropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, values: Tensor, dropped: int) -> Tensor:
+        keep = _draw(values, dropped)
+        ctx.save_for_backward(keep)
+        ctx.scale = _LEVELS / (_LEVELS - dropped)
+        return torch.addcmul(inputs, values, keep.to(values.dtype), value=ctx.scale)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+        (keep,) = ctx.saved_tensors
+        return gradient, _apply(keep, ctx.scale, gradient), None

@@ -1,4 +1,4 @@
-"""Token embeddings."""
+"""Token embeddings, alone and with positions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,15 @@ from torch import Tensor, nn
 from seq2seq.errors import UserError
 from seq2seq.interfaces import PAD
 from seq2seq.layers.dropout import Dropout
+from seq2seq.layers.positions import (
+    AddedPositions,
+    ConcatenatedPositions,
+    LearnedPositions,
+    NoPositions,
+    SinusoidalPositions,
+)
+
+POSITIONS = ("sinusoidal", "learned", "rotary", "none")
 
 
 class Embedding(nn.Module):
@@ -53,3 +62,16 @@ class PositionedEmbedding(nn.Module):
         """tokens (B, T) at positions offset .. offset + T - 1, mask (B, T) -> (B, T, D)."""
         embedded: Tensor = self.dropout(self.positions(self.embedding(tokens), offset, mask))
         return embedded
+
+
+def create_positions(
+    kind: str, width: int, position_width: int | None, maximum: int
+) -> AddedPositions | ConcatenatedPositions | NoPositions:
+    """What joins positions to embeddings for a model of `width`; rotary ones act elsewhere."""
+    if kind not in POSITIONS:
+        raise UserError(f"positions={kind!r} is unknown; choose one of {', '.join(POSITIONS)}")
+    if kind in ("rotary", "none"):
+        return NoPositions(width)
+    vectors_width = width if position_width is None else position_width
+    vectors = SinusoidalPositions(vectors_width) if kind == "sinusoidal" else LearnedPositions(vectors_width, maximum)
+    return AddedPositions(vectors) if position_width is None else ConcatenatedPositions(vectors, width)

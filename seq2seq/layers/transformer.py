@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from seq2seq.attention.cache import KeyValueCache
 from seq2seq.attention.multihead import MultiHeadAttention
 from seq2seq.errors import UserError
-from seq2seq.layers.dropout import Dropout
+from seq2seq.layers.dropout import Dropout, add_dropout
 from seq2seq.layers.positions import Rotation
 
 
@@ -37,14 +37,14 @@ class PreNorm(nn.Module):
     def __init__(self, width: int, dropout: float) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(width)
-        self.dropout = Dropout(dropout)
+        self.rate = Dropout(dropout).rate
 
     def before(self, inputs: Tensor) -> Tensor:
         normalised: Tensor = self.norm(inputs)
         return normalised
 
     def after(self, inputs: Tensor, result: Tensor) -> Tensor:
-        return inputs + self.dropout(result)
+        return add_dropout(inputs, result, self.rate, self.training)
 
 
 class PostNorm(nn.Module):
@@ -53,13 +53,13 @@ class PostNorm(nn.Module):
     def __init__(self, width: int, dropout: float) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(width)
-        self.dropout = Dropout(dropout)
+        self.rate = Dropout(dropout).rate
 
     def before(self, inputs: Tensor) -> Tensor:
         return inputs
 
     def after(self, inputs: Tensor, result: Tensor) -> Tensor:
-        normalised: Tensor = self.norm(inputs + self.dropout(result))
+        normalised: Tensor = self.norm(add_dropout(inputs, result, self.rate, self.training))
         return normalised
 
 
@@ -94,7 +94,8 @@ class TransformerEncoderLayer(nn.Module):
         attended, _ = self.self_attention(self.self_attention_residual.before(inputs), mask=mask, rotation=rotation)
         hidden = self.self_attention_residual.after(inputs, attended)
         result = self.feed_forward(self.feed_forward_residual.before(hidden))
-        return self.feed_forward_residual.after(hidden, result)
+        outputs: Tensor = self.feed_forward_residual.after(hidden, result)
+        return outputs
 
 
 class TransformerDecoderLayer(nn.Module):

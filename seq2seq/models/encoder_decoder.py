@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -25,15 +26,17 @@ class Decoder(Protocol):
 
 
 class EncoderDecoder(nn.Module):
-    """A model (`interfaces.Model`) from its parts.
+    """A model (`interfaces.Model`) from its parts, each a module.
 
     encoder(source (B, S), mask (B, S)) -> memory; decoder as in `Decoder`. attends: whether `step` returns weights.
     """
 
-    def __init__(self, encoder: nn.Module, decoder: nn.Module, output: OutputLayer, attends: bool) -> None:
+    def __init__(
+        self, encoder: Callable[[Tensor, Tensor], Any], decoder: Decoder, output: OutputLayer, attends: bool
+    ) -> None:
         super().__init__()
-        self.encoder = encoder
-        self.decoder = decoder
+        self.encoder: Callable[[Tensor, Tensor], Any] = encoder
+        self.decoder: Decoder = decoder
         self.output = output
         self.attends = attends
 
@@ -50,7 +53,8 @@ class EncoderDecoder(nn.Module):
         return self.decoder.step(tokens, state)
 
     def logits(self, features: Tensor) -> Tensor:
-        return self.output(features)
+        logits: Tensor = self.output(features)
+        return logits
 
 
 def create_vocabulary_layers(

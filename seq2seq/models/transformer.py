@@ -9,15 +9,8 @@ from torch import Tensor, nn
 from seq2seq.attention.cache import KeyValueCache
 from seq2seq.errors import UserError
 from seq2seq.interfaces import DecoderOutput
-from seq2seq.layers.embedding import PositionedEmbedding
-from seq2seq.layers.positions import (
-    AddedPositions,
-    ConcatenatedPositions,
-    LearnedPositions,
-    NoPositions,
-    RotaryPositions,
-    SinusoidalPositions,
-)
+from seq2seq.layers.embedding import PositionedEmbedding, create_positions
+from seq2seq.layers.positions import RotaryPositions
 from seq2seq.layers.transformer import RESIDUALS, TransformerDecoderLayer, TransformerEncoderLayer
 from seq2seq.models.encoder_decoder import EncoderDecoder, create_vocabulary_layers, remaining_sentences
 
@@ -118,9 +111,6 @@ class TransformerDecoder(nn.Module):
         return self.norm(hidden).flatten(0, 1), TransformerState(cache, state.source, state.mask), weights
 
 
-POSITIONS = ("sinusoidal", "learned", "rotary", "none")
-
-
 def create_transformer(
     source_vocabulary: int,
     target_vocabulary: int,
@@ -177,19 +167,6 @@ def create_transformer(
         alignment_layer % decoder_layers,
     )
     return EncoderDecoder(encoder, decoder, output, attends=True)
-
-
-def create_positions(
-    kind: str, width: int, position_width: int | None, maximum: int
-) -> AddedPositions | ConcatenatedPositions | NoPositions:
-    """What joins positions to embeddings for a model of `width`; rotary ones act elsewhere."""
-    if kind not in POSITIONS:
-        raise UserError(f"positions={kind!r} is unknown; choose one of {', '.join(POSITIONS)}")
-    if kind in ("rotary", "none"):
-        return NoPositions(width)
-    vectors_width = width if position_width is None else position_width
-    vectors = SinusoidalPositions(vectors_width) if kind == "sinusoidal" else LearnedPositions(vectors_width, maximum)
-    return AddedPositions(vectors) if position_width is None else ConcatenatedPositions(vectors, width)
 
 
 def _last_norm(norm: str, width: int) -> nn.Module:

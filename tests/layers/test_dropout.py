@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from seq2seq.errors import UserError
-from seq2seq.layers.dropout import Dropout, dropout
+from seq2seq.layers.dropout import Dropout, add_dropout, dropout
 
 
 @pytest.mark.parametrize("rate", [0.001, 0.1, 0.3, 0.5, 0.9])
@@ -92,3 +92,21 @@ def test_saves_one_byte_an_entry():
 def test_impossible_rate(rate):
     with pytest.raises(UserError, match=f"got {rate}"):
         Dropout(rate)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_added_to_other_values(dtype, training):
+    inputs, values, gradient = torch.randn(3, 5, 7, 4).to(dtype)[:3].requires_grad_().unbind(0)
+    torch.manual_seed(8)
+    expected = inputs + dropout(values, 0.3, training)
+    torch.manual_seed(8)
+    actual = add_dropout(inputs, values, 0.3, training)
+    close = 2e-2 if dtype == torch.bfloat16 else 1e-6  # rounded once instead of twice
+    torch.testing.assert_close(actual, expected, rtol=close, atol=close)
+    for computed, true in zip(
+        torch.autograd.grad(actual, (inputs, values), gradient),
+        torch.autograd.grad(expected, (inputs, values), gradient),
+        strict=True,
+    ):
+        assert torch.equal(computed, true)
