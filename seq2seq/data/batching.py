@@ -107,7 +107,8 @@ class TokenBatchSampler:
     `multiple`), and at most `max_sentences`; a single pair wider than that stands alone. Pairs of like lengths share a
     batch; which ones, and the order of batches, change with seed and epoch. Every epoch has each pair exactly once
     and the same number of batches. Of `world_size` processes each gets as many batches, without overlap: the largest
-    are halved until the number divides.
+    are halved until the number divides. (Only where nothing but single pairs is left to halve, a few fewer than
+    `world_size` of them sit out each epoch.)
 
     Each `iter` goes on where the last one stopped: inside the epoch if it was left early (or restored), else with the
     next epoch. `state_dict` counts the batches handed out.
@@ -170,7 +171,9 @@ class TokenBatchSampler:
             if end - start > 1:
                 random.shuffle(order[start:end])
         groups = random.permutation(len(self))
-        return order, groups * self.world_size + self.rank
+        sitting_out = (len(self._bounds) - 1) % self.world_size
+        first = int(random.integers(sitting_out + 1))
+        return order, first + groups * self.world_size + self.rank
 
     def state_dict(self) -> dict[str, int]:
         return {
@@ -194,9 +197,12 @@ class TokenBatchSampler:
 
 
 def _divide(bounds: NDArray[np.int64], parts: int) -> NDArray[np.int64]:
-    """Halve the largest runs until their number divides by `parts`."""
+    """Halve the largest runs until their number divides by `parts`, or every run is a single row."""
     missing = -(len(bounds) - 1) % parts
     for _ in range(missing):
-        largest = int(np.diff(bounds).argmax())
+        sizes = np.diff(bounds)
+        largest = int(sizes.argmax())
+        if sizes[largest] == 1:
+            break
         bounds = np.insert(bounds, largest + 1, (bounds[largest] + bounds[largest + 1]) // 2)
     return bounds

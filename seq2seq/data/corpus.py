@@ -240,7 +240,8 @@ class HubCorpus:
                 return datasets.load_from_disk(self.path)[theirs]
             if (Path(self.path) / "dataset_info.json").is_file():
                 return datasets.load_from_disk(self.path)
-            return datasets.load_dataset(self.path, self.name, split=theirs, revision=self.revision)
+            prepared = str(Path(self.cache_dir) / "hub")
+            return datasets.load_dataset(self.path, self.name, split=theirs, revision=self.revision, cache_dir=prepared)
         except Exception as error:
             reason = (str(error).splitlines() or [""])[0] or type(error).__name__
             raise UserError(

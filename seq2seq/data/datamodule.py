@@ -53,8 +53,8 @@ class TranslationData(LightningDataModule):
     """A corpus, its tokenizers and its batches.
 
     corpus: see seq2seq.data.corpus. tokenizer: how to train tokenizers, or tokenizers already trained. seed: of data
-    order, joining and subword sampling. concatenation: keywords of ConcatenatedCorpus (`train`, `valid`, `test`,
-    `passes`).
+    order and subword sampling. concatenation: keywords of ConcatenatedCorpus (`train`, `valid`, `test`,
+    `passes`, `seed`).
     max_length, length_ratio: see Filters. max_tokens, max_sentences: size of a training batch, see TokenBatchSampler.
     pad_to_multiple_of: batch widths are rounded up to a multiple of it. pin_memory: training batches in pinned memory.
     cache_dir: where tables, tokenizers and ids are kept.
@@ -88,7 +88,7 @@ class TranslationData(LightningDataModule):
                 raise UserError(f"data.{name}={value} must be positive.")
         if max_sentences is not None and max_sentences < 1:
             raise UserError(f"data.max_sentences={max_sentences} must be positive.")
-        joined = ConcatenatedCorpus(corpus, **(concatenation or {}), seed=seed, cache_dir=cache_dir)
+        joined = ConcatenatedCorpus(corpus, **(concatenation or {}), cache_dir=cache_dir)
         self.corpus: Corpus = joined
         self.seed = seed
         self.filters = Filters(max_length, length_ratio)
@@ -110,7 +110,7 @@ class TranslationData(LightningDataModule):
 
         Keys that are there for the corpus to refer to (`root`, `source_language`, ...) are passed over.
         """
-        parameters = signature(cls).parameters
+        parameters = signature(cls).parameters.keys() - {"tokenizer", "seed"}
         keywords = {name: value for name, value in settings.items() if name in parameters}
         return cls(tokenizer=tokenizer, seed=seed, **keywords)
 

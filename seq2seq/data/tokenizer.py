@@ -124,7 +124,7 @@ class TokenizerSettings:
     byte_fallback: bool = True
     normalization: str = "identity"
     character_coverage: float = 0.9999
-    sentences: int = 1_000_000
+    sentences: int = 200_000
     sampling: float = 0.0
 
     def __post_init__(self) -> None:
@@ -150,7 +150,7 @@ def train_tokenizer(texts: Callable[[], Iterable[str]], count: int, settings: To
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=(text for text in map(_escape_one, chosen) if text),
+            sentence_iterator=(text for text in map(_escape_one, chosen) if text.strip(" ")),
             model_writer=model,
             model_type=settings.kind,
             vocab_size=settings.vocabulary,

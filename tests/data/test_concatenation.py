@@ -1,0 +1,93 @@
+"""Joined segments: every original once, exactly k in test sets, alignments moved with their words."""
+
+import numpy as np
+import pytest
+
+from seq2seq.data import concatenation
+from seq2seq.data.concatenation import ConcatenatedCorpus, base_split
+from seq2seq.data.corpus import load_table
+from seq2seq.errors import UserError
+
+SIZES = {"train": 57, "valid": 11, "test": 10}
+
+
+class Numbered:
+    """Row i of a split is "<split>i a" and "<split>i b c", word 0 aligned to word 2 and 1 to 0."""
+
+    source_language, target_language = "en", "de"
+
+    def __init__(self, cache_dir):
+        self.cache_dir = cache_dir
+
+    def splits(self):
+        return list(SIZES)
+
+    def fingerprint(self):
+        return "numbered"
+
+    def load(self, split):
+        columns = {
+            "source": [f"{split}{row} a" for row in range(SIZES[split])],
+            "target": [f"{split}{row} b  c " for row in range(SIZES[split])],
+            "alignment": [[[0, 2], [1, 0]] for _ in range(SIZES[split])],
+        }
+        return load_table(self.cache_dir, split, "key", lambda: [columns])
+
+
+def join(tmp_path, **options):
+    return ConcatenatedCorpus(Numbered(tmp_path / "cache"), cache_dir=tmp_path / "cache", **options)
+
+
+def numbers(text, split):
+    return [int(word.removeprefix(split)) for word in text.split() if word.startswith(split)]
+
+
+def test_nothing_is_joined_by_default(tmp_path):
+    corpus = join(tmp_path)
+    assert corpus.splits() == list(SIZES)
+    assert corpus.load("train")[:] == Numbered(tmp_path / "cache").load("train")[:]
+
+
+@pytest.mark.parametrize("rows", [4, 10_000])
+def test_training_uses_every_segment_once_a_pass(tmp_path, monkeypatch, rows):
+    monkeypatch.setattr(concatenation, "ROWS", rows)
+    table = join(tmp_path, train=4, passes=3).load("train")
+    groups = [numbers(text, "train") for text in table["source"]]
+    assert groups == [numbers(text, "train") for text in table["target"]]
+    flat = [number for group in groups for number in group]
+    assert flat == [*range(57)] * 3
+    assert {len(group) for group in groups} == {1, 2, 3, 4}
+    starts = np.flatnonzero(np.array([group[0] for group in groups]) == 0)
+    assert len({str(groups[a:b]) for a, b in zip(starts, [*starts[1:], len(groups)], strict=True)}) == 3
+
+
+def test_test_sets_have_exactly_k(tmp_path):
+    corpus = join(tmp_path, test=[1, 2, 3, 3])
+    assert corpus.splits() == [*SIZES, "test_x2", "test_x3"]
+    assert len(corpus.load("test")) == 10
+    assert [numbers(text, "test") for text in corpus.load("test_x3")["source"]] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+    row = corpus.load("test_x2")[1]
+    assert row["source"] == "test2 a test3 a" and row["target"] == "test2 b  c test3 b  c"
+    assert row["alignment"] == [[0, 2], [1, 0], [2, 5], [3, 3]]
+
+
+def test_key_depends_on_every_setting(tmp_path):
+    options = [{}, {"train": 2}, {"train": 3}, {"train": 3, "passes": 2}, {"train": 3, "seed": 2}, {"valid": 2}]
+    assert len({join(tmp_path, **option).fingerprint() for option in options}) == len(options)
+    first, other = (join(tmp_path, train=3, seed=seed).load("train")["source"][:] for seed in (1, 2))
+    assert first != other
+    assert sum(len(numbers(text, "valid")) for text in join(tmp_path, valid=2).load("valid")["source"]) == 11
+
+
+def test_impossible_values_are_refused(tmp_path):
+    for option in ({"train": 0}, {"test": [2, 0]}, {"passes": 2}):
+        with pytest.raises(UserError, match=rf"data\.concatenation\.{next(iter(option))}"):
+            join(tmp_path, **option)
+
+
+def test_base_split():
+    assert [base_split(name) for name in ("test", "test_x3", "test_2017_x12")] == [
+        ("test", 1),
+        ("test", 3),
+        ("test_2017", 12),
+    ]

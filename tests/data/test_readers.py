@@ -1,0 +1,152 @@
+"""The readers against plain Python on bytes that hypothesis makes up, and against every kind of damage."""
+
+import gzip
+import json
+import lzma
+
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seq2seq.data import readers
+from seq2seq.errors import UserError
+
+COMPRESS = {
+    "plain": bytes,
+    "gz": gzip.compress,
+    "xz": lzma.compress,
+    "zst": lambda data: zstandard.ZstdCompressor().compress(data),
+}
+SEPARATORS = "\u2028\u2029\x0b\x0c\x1c\x1d\x1e\x85\0\t\r\ufeff "
+LINE = st.text(
+    st.one_of(st.sampled_from(SEPARATORS), st.characters(exclude_characters="\n", exclude_categories=["Cs"]))
+)
+
+
+@pytest.mark.parametrize("kind", COMPRESS)
+@settings(max_examples=60, deadline=None)
+@given(lines=st.lists(LINE, max_size=8), ending=st.sampled_from(["\n", "\r\n"]), last=st.booleans(), bom=st.booleans())
+def test_a_line_is_what_newline_ends(tmp_path_factory, kind, lines, ending, last, bom):
+    data = b"".join((line + ending).encode() for line in lines)
+    if not last and lines and lines[-1]:  # the last line end may be missing
+        data = data[: -len(ending)]
+    path = tmp_path_factory.mktemp("lines") / "text"
+    path.write_bytes(COMPRESS[kind]((readers.BOM if bom else b"") + data))
+    text = data.removeprefix(b"" if bom else readers.BOM).decode()
+    expected = text.split("\n")
+    if expected[-1] == "":
+        expected.pop()
+    assert list(readers.read_lines(path)) == [line.removesuffix("\r") for line in expected]
+
+
+@pytest.mark.parametrize("chunk", [3, 4, 7, 64])
+def test_chunk_borders_change_nothing(tmp_path, monkeypatch, chunk):
+    lines = ["", "äöü€😀", "a\rb", "x" * 50, "\u2028", "end"]
+    path = tmp_path / "text"
+    path.write_bytes(readers.BOM + "\r\n".join(lines).encode())
+    monkeypatch.setattr(readers, "CHUNK", chunk)
+    assert list(readers.read_lines(path)) == lines
+
+
+def test_several_zstd_frames_are_one_text(tmp_path):
+    compress = COMPRESS["zst"]
+    (tmp_path / "text.zst").write_bytes(compress(b"one\ntw") + compress(b"o\n"))
+    assert list(readers.read_lines(tmp_path / "text.zst")) == ["one", "two"]
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.binary(max_size=60))
+def test_any_bytes_give_lines_or_one_clear_error(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("fuzz") / "text"
+    path.write_bytes(data)
+    try:
+        lines = list(readers.read_lines(path))
+    except UserError as error:
+        assert str(path) in str(error)
+    else:
+        assert all("\n" not in line for line in lines)
+
+
+@pytest.mark.parametrize("kind", ["gz", "xz", "zst"])
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.95])
+def test_truncated_compression_is_noticed(tmp_path, kind, share):
+    data = COMPRESS[kind]("\n".join(str(number**5) for number in range(3000)).encode())
+    path = tmp_path / f"text.{kind}"
+    path.write_bytes(data[: int(len(data) * share)])
+    with pytest.raises(UserError, match=r"damaged or cut short after line \d+"):
+        list(readers.read_lines(path))
+
+
+def test_bad_utf8_names_file_and_line(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes(b"fine\nalso fine\nbr\xffken\nfine\n")
+    with pytest.raises(UserError, match="text, line 3: not valid UTF-8"):
+        list(readers.read_lines(path))
+    path.write_text("hello\n", encoding="utf-16")
+    with pytest.raises(UserError, match=r"line 1: .*looks like UTF-16"):
+        list(readers.read_lines(path))
+
+
+@pytest.mark.parametrize(("left", "right"), [(3, 5), (5, 3), (0, 1)])
+def test_line_counts_must_match(tmp_path, left, right):
+    (tmp_path / "s").write_text("x\n" * left)
+    (tmp_path / "t").write_text("y\n" * right)
+    with pytest.raises(UserError, match=f"s has {left} lines but .*t has {right}: line {min(left, right) + 1} "):
+        list(readers.read_parallel(tmp_path / "s", tmp_path / "t"))
+
+
+def test_tsv(tmp_path):
+    path = tmp_path / "data.tsv"
+    path.write_text('id\tde\ten\n1\tein "Wort\ta "word\n2\t\tb\n')
+    assert list(readers.read_tsv(path, (None, None), ("en", "de"))) == [('a "word', 'ein "Wort'), ("b", "")]
+    assert next(readers.read_tsv(path, ("id", "de"), ("en", "de"))) == ("1", 'ein "Wort')
+    with pytest.raises(UserError, match=r"no column 'fr' or 'translation.fr' or 'target'; it has 'id', 'de', 'en'"):
+        list(readers.read_tsv(path, (None, None), ("en", "fr")))
+    path.write_text("en\tde\na\tb\na\n")
+    with pytest.raises(UserError, match="line 3: 1 fields where the header has 2"):
+        list(readers.read_tsv(path, (None, None), ("en", "de")))
+    path.write_text("en\tde\ten\na\tb\tc\n")
+    with pytest.raises(UserError, match="2 columns called 'en'"):
+        list(readers.read_tsv(path, (None, None), ("en", "de")))
+
+
+def test_json_lines(tmp_path):
+    path = tmp_path / "data.jsonl"
+    rows = [{"translation": {"en": "a\nb", "de": "\u2028"}}, {"translation": {"en": None, "de": "\ud800x"}}]
+    path.write_text("\n".join(map(json.dumps, rows)) + "\n\n")
+    assert list(readers.read_json_lines(path, (None, None), ("en", "de"))) == [("a b", "\u2028"), ("", "\ufffdx")]
+    for text, message in {
+        '{"en": "a", "de": 3}': "line 1: no text under 'de'",
+        '{"en": "a", "de": "b"}\n{"en": "a"}': "line 2: no text under 'de'",
+        '{"en": "a", "en": "b"}': "line 1: not a JSON object .*twice",
+        "[1]": "line 1: not a JSON object",
+        '{"en": ': "line 1: not a JSON object",
+        "[" * 100_000: "line 1: not a JSON object",
+    }.items():
+        path.write_text(text)
+        with pytest.raises(UserError, match=message):
+            list(readers.read_json_lines(path, (None, None), ("en", "de")))
+
+
+def test_parquet(tmp_path):
+    path = tmp_path / "data.parquet"
+    parquet.write_table(pa.table({"translation": [{"en": "a", "de": "b"}, {"en": "c\r\nd", "de": None}]}), path)
+    assert list(readers.read_parquet(path, (None, None), ("en", "de"))) == [("a", "b"), ("c d", "")]
+    parquet.write_table(pa.table({"en": ["a"], "de": [1]}), path)
+    with pytest.raises(UserError, match="column 'de' does not hold text"):
+        list(readers.read_parquet(path, (None, None), ("en", "de")))
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(UserError, match=r"cannot read .* as Parquet"):
+        list(readers.read_parquet(path, (None, None), ("en", "de")))
+
+
+def test_batches_are_bounded_in_rows_and_characters(monkeypatch):
+    monkeypatch.setattr(readers, "BATCH_ROWS", 4)
+    monkeypatch.setattr(readers, "BATCH_CHARACTERS", 10)
+    pairs = [("a", "b")] * 6 + [("x" * 20, "y")] * 2
+    tables = list(readers.batches(pairs))
+    assert [len(table["source"]) for table in tables] == [4, 3, 1]
+    assert [pair for table in tables for pair in zip(table["source"], table["target"], strict=True)] == pairs
