@@ -10,12 +10,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from seq2seq.attention import Attention, AttentionMemory
+from seq2seq.attention import AdditiveScore, Attention, AttentionMemory, SoftAlignment
 from seq2seq.errors import UserError
-from seq2seq.interfaces import AttentionOutput, DecoderOutput
+from seq2seq.interfaces import AttentionOutput, DecoderOutput, SampledAttention
+from seq2seq.layers.attentive_gru import AttentiveGRUWeights, attentive_gru
 from seq2seq.layers.dropout import Dropout
 from seq2seq.layers.embedding import Embedding
-from seq2seq.layers.recurrent import LAYERS, LayerState, RecurrentEncoder, RecurrentStack, create_layer
+from seq2seq.layers.recurrent import (
+    LAYERS,
+    GRULayer,
+    LayerState,
+    RecurrentEncoder,
+    RecurrentLayer,
+    RecurrentStack,
+    create_layer,
+)
 from seq2seq.models.encoder_decoder import EncoderDecoder, remaining_sentences
 from seq2seq.models.recurrent import (
     InitialState,
@@ -80,21 +89,36 @@ class BahdanauDecoder(nn.Module):
 
     def forward(self, target_in: Tensor, memory: RecurrentMemory, target_mask: Tensor | None = None) -> DecoderOutput:
         start = self.start(memory)
-        embedded = self.dropout(self.embedding(target_in))
-        gates = self.first.gates(embedded.transpose(0, 1)).unbind(0)
-        positions = torch.arange(len(gates), device=target_in.device).unbind(0)
-        first, hidden, contexts, samples = start.first, [], [], []
-        for gate, position in zip(gates, positions, strict=True):
-            first, attended = self._recur(gate, first, start.memory, position)
+        embedded = self.dropout(self.embedding(target_in.t()))
+        gates = self.first.gates(embedded)
+        fused = attentive_gru_weights(self.attention, self.first, self.feed)
+        sampling = None
+        if fused is None or torch.is_autocast_enabled(gates.device.type):
+            outputs, contexts, sampling = self._recur_step_by_step(gates, start)
+        else:
+            attended = start.memory
+            outputs, contexts = attentive_gru(
+                gates, start.first[0], attended.keys, attended.values, attended.mask, fused
+            )
+        if len(self.upper):
+            above, _ = self.upper(self.dropout(outputs).transpose(0, 1), start.upper)
+            outputs = above.transpose(0, 1)
+        features = self.dropout(self.readout(outputs, contexts, embedded))
+        return DecoderOutput(features.transpose(0, 1), sampling)
+
+    def _recur_step_by_step(
+        self, gates: Tensor, state: BahdanauState
+    ) -> tuple[Tensor, Tensor, SampledAttention | None]:
+        """gates (T, B, G) -> states (T, B, D), contexts (T, B, C), sampling (B, T)."""
+        positions = torch.arange(len(gates), device=gates.device).unbind(0)
+        first, hidden, contexts, samples = state.first, [], [], []
+        for gate, position in zip(gates.unbind(0), positions, strict=True):
+            first, attended = self._recur(gate, first, state.memory, position)
             hidden.append(first[0])
-            contexts.append(attended.context)
+            contexts.append(attended.context[:, 0])
             if attended.sampling is not None:
                 samples.append(attended.sampling)
-        outputs = torch.stack(hidden, dim=1)
-        if len(self.upper):
-            outputs, _ = self.upper(self.dropout(outputs), start.upper)
-        features = self.dropout(self.readout(outputs, torch.cat(contexts, dim=1), embedded))
-        return DecoderOutput(features, join_sampling(samples))
+        return torch.stack(hidden), torch.stack(contexts), join_sampling(samples)
 
     def start(self, memory: RecurrentMemory) -> BahdanauState:
         backward = memory.final[-1][0].chunk(2, dim=-1)[1]
@@ -123,6 +147,17 @@ class BahdanauDecoder(nn.Module):
         return self.first.step(gates, first), attended
 
 
+def attentive_gru_weights(attention: Attention, layer: RecurrentLayer, feed: nn.Linear) -> AttentiveGRUWeights | None:
+    """What `attentive_gru` needs where it applies: a GRU that attends softly with the additive score. Else None."""
+    score = attention.score
+    if not (
+        isinstance(layer, GRULayer) and type(score) is AdditiveScore and type(attention.alignment) is SoftAlignment
+    ):
+        return None
+    _, recurrent, _, bias = layer.rnn.all_weights[0]
+    return AttentiveGRUWeights(recurrent, bias, feed.weight, score.query.weight, score.vector)
+
+
 def create_bahdanau(
     source_vocabulary: int,
     target_vocabulary: int,
@@ -132,7 +167,7 @@ def create_bahdanau(
     embedding_width: int = 256,
     layers: int = 1,
     cell: str = "gru",
-    readout: str = "maxout",
+    readout: str = "tanh",
     dropout: float = 0.2,
     tie_embeddings: bool = True,
 ) -> EncoderDecoder:
@@ -140,7 +175,7 @@ def create_bahdanau(
 
     attention: queries (decoder states) and keys (encoder states) both have `width` features. The decoder starts from
     tanh(W h), h the right-to-left encoder state at the first word (appendix A.2.2). cell: "gru" or "lstm". readout:
-    "maxout" or "tanh".
+    "tanh" (faster) or "maxout" (the paper's).
     """
     if layers < 1:
         raise UserError(f"layers={layers} must be at least 1.")

@@ -94,9 +94,8 @@ class EveryStepDecoder(nn.Module):
     def _run(self, tokens: Tensor, context: Tensor, layers: LayerStates) -> tuple[Tensor, LayerStates]:
         """tokens (N, T), context (N, D) -> features (N, T, D), states after the last step."""
         embedded = self.dropout(self.embedding(tokens))
-        context = context.unsqueeze(1)
-        inputs = torch.cat([embedded, context.expand(-1, tokens.shape[1], -1)], dim=-1)
-        outputs, layers = self.stack(inputs, layers)
+        context = context.unsqueeze(1).expand(-1, tokens.shape[1], -1)
+        outputs, layers = self.stack(torch.cat([embedded, context], dim=-1), layers)
         return self.dropout(self.readout(outputs, context, embedded)), layers
 
 
@@ -138,14 +137,14 @@ def create_rnn(
     bidirectional: bool = True,
     reverse_source: bool = False,
     context: str = "every_step",
-    readout: str = "maxout",
+    readout: str = "tanh",
     dropout: float = 0.2,
     tie_embeddings: bool = True,
 ) -> EncoderDecoder:
     """The fixed-context model.
 
     cell: "gru" or "lstm". context: "every_step" (Cho et al. 2014) or "initial_state" (Sutskever et al. 2014, whose
-    model also has reverse_source=true, bidirectional=false, cell="lstm", layers=4). readout: "maxout" or "tanh", for
+    model also has reverse_source=true, bidirectional=false, cell="lstm", layers=4). readout: "tanh" or "maxout", for
     context="every_step".
     """
     source_embedding, target_embedding, output = create_vocabulary_layers(

@@ -60,8 +60,8 @@ class InitialState(nn.Module):
 
 class Readout(nn.Module):
     """Features for the output layer from the decoder's state s, the context c and the previous word's embedding e:
-    t = U s + V c + W e + b, then "maxout" (the larger of two candidates a feature; Bahdanau et al. 2015, appendix
-    A.2.2) or "tanh".
+    t = U s + V c + W e + b, then "tanh", or "maxout" (the larger of two candidates a feature, so U, V and W are twice as
+    large; Bahdanau et al. 2015, appendix A.2.2).
     """
 
     def __init__(self, width: int, context_width: int, embedding_width: int, features: int, activation: str) -> None:
@@ -69,15 +69,15 @@ class Readout(nn.Module):
         if activation not in ("maxout", "tanh"):
             raise UserError(f"readout={activation!r} is unknown; choose maxout or tanh.")
         self.maxout = activation == "maxout"
-        candidates = 2 * features if self.maxout else features
-        self.state = nn.Linear(width, candidates)
-        self.context = nn.Linear(context_width, candidates, bias=False)
-        self.embedding = nn.Linear(embedding_width, candidates, bias=False)
+        self.projection = nn.Linear(width + context_width + embedding_width, 2 * features if self.maxout else features)
 
     def forward(self, state: Tensor, context: Tensor, embedding: Tensor) -> Tensor:
-        """state (..., D), context (..., C), embedding (..., E), broadcastable -> (..., features)."""
-        candidates = self.state(state) + self.context(context) + self.embedding(embedding)
-        return torch.maximum(*candidates.chunk(2, dim=-1)) if self.maxout else torch.tanh(candidates)
+        """state (..., D), context (..., C), embedding (..., E) -> (..., features)."""
+        candidates = self.projection(torch.cat([state, context, embedding], dim=-1))
+        if not self.maxout:
+            return torch.tanh(candidates)
+        first, second = candidates.chunk(2, dim=-1)
+        return torch.where(first > second, first, second)
 
 
 def create_vocabulary_layers(

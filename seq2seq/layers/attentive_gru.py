@@ -1,0 +1,136 @@
+"""The whole recurrence of a GRU with additive attention as one differentiable operation.
+
+The operations of a step are small, so recording each for the backward pass costs about as much as doing it. Here the
+loop records nothing, the weights' gradients are one matrix product each after the loop, and tanh(W_q s + W_k h) is
+made again in the backward pass: memory does not hold (T, B, S, A).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+class AttentiveGRUWeights(NamedTuple):
+    """recurrent (3 D, D) and its bias (3 D,), gates in the order r, z, n of `torch.nn.GRU`; feed (3 D, C) takes the
+    context into the gates; query (A, D) and vector (A,) are W_q and w_v of the additive score.
+    """
+
+    recurrent: Tensor
+    bias: Tensor
+    feed: Tensor
+    query: Tensor
+    vector: Tensor
+
+
+def attentive_gru(
+    gates: Tensor, hidden: Tensor, keys: Tensor, values: Tensor, mask: Tensor, weights: AttentiveGRUWeights
+) -> tuple[Tensor, Tensor]:
+    """a_t = softmax_s(w_v^T tanh(W_q s_{t-1} + k_s)) over the mask, c_t = sum_s a_ts v_s, s_t = GRU(x_t + W_c c_t,
+    s_{t-1}).
+
+    gates (T, B, 3 D): the input half of each step's gates, x_t. hidden (B, D): s_0. keys (B, S, A), values (B, S, C),
+    mask (B, S) -> states (T, B, D), contexts (T, B, C). Differentiable once.
+    """
+    states, contexts = _AttentiveGRU.apply(gates, hidden, keys, values, mask, *weights)
+    return states, contexts
+
+
+class _AttentiveGRU(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        gates: Tensor,
+        hidden: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor,
+        recurrent: Tensor,
+        bias: Tensor,
+        feed: Tensor,
+        query: Tensor,
+        vector: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        steps, batch, gate_width = gates.shape
+        width = hidden.shape[1]
+        turn = 2 * width
+        states = gates.new_empty(steps + 1, batch, width)
+        states[0] = hidden
+        contexts = gates.new_empty(steps, batch, values.shape[2])
+        attention = gates.new_empty(steps, batch, keys.shape[1])
+        candidates = gates.new_empty(steps, batch, width)
+        # What a step makes of the state alone, in one product: U s + c of the gates, then W_q s. The first two thirds
+        # of the gates' part become r and z.
+        own = torch.cat([recurrent, query])
+        own_bias = torch.cat([bias, bias.new_zeros(len(query))])
+        halves = gates.new_empty(steps, batch, len(own))
+        energies = torch.empty_like(keys)
+        closed = ~mask
+        for t in range(steps):
+            state, half, context, weights = states[t], halves[t], contexts[t], attention[t]
+            torch.addmm(own_bias, state, own.t(), out=half)
+            torch.add(keys, half[:, None, gate_width:], out=energies).tanh_()
+            scores = (energies @ vector).masked_fill_(closed, torch.finfo(keys.dtype).min)
+            torch.softmax(scores, dim=1, out=weights).masked_fill_(closed, 0)
+            torch.bmm(weights.unsqueeze(1), values, out=context.unsqueeze(1))
+            inputs = torch.addmm(gates[t], context, feed.t())
+            reset_update = half[:, :turn].add_(inputs[:, :turn]).sigmoid_()
+            reset, update = reset_update.chunk(2, dim=1)
+            torch.addcmul(inputs[:, turn:], reset, half[:, turn:gate_width], out=candidates[t]).tanh_()
+            torch.lerp(candidates[t], state, update, out=states[t + 1])
+        ctx.save_for_backward(keys, values, own, feed, vector, states, contexts, attention, halves, candidates)
+        return states[1:], contexts
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_states: Tensor, grad_contexts: Tensor) -> tuple[Tensor | None, ...]:
+        keys, values, own, feed, vector, states, contexts, attention, halves, candidates = ctx.saved_tensors
+        steps, batch, width = candidates.shape
+        turn, gate_width = 2 * width, 3 * width
+        grad_gates = halves.new_empty(steps, batch, gate_width)
+        grad_halves = torch.empty_like(halves)
+        grad_contexts = grad_contexts.clone()
+        grad_scores = torch.empty_like(attention)
+        grad_vector = torch.zeros_like(vector)
+        shrink = torch.zeros_like(keys)  # sum over t of (gradient of the score) * tanh^2
+        energies = torch.empty_like(keys)
+        grad_state = torch.zeros_like(states[0])
+        for t in range(steps - 1, -1, -1):
+            half, candidate, grad_half = halves[t], candidates[t], grad_halves[t]
+            reset, update, carried = half[:, :gate_width].chunk(3, dim=1)
+            grad_reset, grad_update, grad_candidate = grad_gates[t].chunk(3, dim=1)
+            grad_carried, grad_query = grad_half[:, turn:gate_width], grad_half[:, gate_width:]
+            grad_state = grad_state + grad_states[t]
+            kept = grad_state * update
+            fresh = grad_state - kept
+            torch.addcmul(fresh, fresh * candidate, candidate, value=-1, out=grad_candidate)
+            torch.mul(states[t] - candidate, update, out=grad_update).mul_(fresh)
+            torch.mul(grad_candidate, reset, out=grad_carried)
+            torch.mul(grad_carried, carried, out=grad_reset)
+            grad_reset.addcmul_(grad_reset, reset, value=-1)
+            grad_half[:, :turn] = grad_gates[t, :, :turn]
+
+            grad_context = grad_contexts[t].addmm_(grad_gates[t], feed)
+            weighted = torch.bmm(grad_context.unsqueeze(1), values.mT).squeeze(1).mul_(attention[t])
+            grad_score = grad_scores[t]
+            torch.addcmul(weighted, attention[t], weighted.sum(1, keepdim=True), value=-1, out=grad_score)
+            torch.add(keys, half[:, None, gate_width:], out=energies).tanh_()
+            grad_vector.addmv_(energies.flatten(0, 1).t(), grad_score.flatten())
+            # tanh' = 1 - tanh^2, and the gradients of a sentence's scores sum to 0: only tanh^2 reaches the query.
+            energies.square_()
+            shrink.addcmul_(energies, grad_score.unsqueeze(2))
+            grad_query.copy_(torch.bmm(grad_score.unsqueeze(1), energies).squeeze(1).mul_(-vector))
+            grad_state = kept.addmm_(grad_half, own)
+        grad_keys = torch.sub(grad_scores.sum(0).unsqueeze(2), shrink).mul_(vector)
+        grad_values = torch.bmm(attention.permute(1, 2, 0), grad_contexts.transpose(0, 1))
+        flat_gates, flat_halves = grad_gates.flatten(0, 1), grad_halves.flatten(0, 1)
+        grad_own = flat_halves.t() @ states[:-1].flatten(0, 1)
+        grad_bias = flat_halves[:, :gate_width].sum(0)
+        grad_feed = flat_gates.t() @ contexts.flatten(0, 1)
+        return (
+            *(grad_gates, grad_state, grad_keys, grad_values, None),
+            *(grad_own[:gate_width], grad_bias, grad_feed, grad_own[gate_width:], grad_vector),
+        )
