@@ -28,11 +28,14 @@ BLOCK = 4_000_000
 
 
 class CorpusStatistics:
-    """One metric's sufficient statistics of a system, a row a segment; any subset of rows scores without recounting."""
+    """One metric's sufficient statistics of a system, a row a segment; any subset of rows scores without recounting.
 
-    def __init__(self, metric: Metric, hypotheses: Sequence[str], references: Sequence[str]) -> None:
+    `references` may be None for a metric that was built with them.
+    """
+
+    def __init__(self, metric: Metric, hypotheses: Sequence[str], references: Sequence[str] | None) -> None:
         self.metric = metric
-        counts = metric._extract_corpus_statistics(hypotheses, [references])
+        counts = metric._extract_corpus_statistics(hypotheses, None if references is None else [references])
         self.counts = np.array(counts, dtype=np.float64)
         self.signature = metric.get_signature().format()
 
@@ -116,23 +119,31 @@ def evaluate_texts(
     return result
 
 
-def bleu_metric(tokenize: str = "13a", lowercase: bool = False) -> BLEU:
+def bleu_metric(
+    tokenize: str = "13a", lowercase: bool = False, references: Sequence[Sequence[str]] | None = None
+) -> BLEU:
     """sacreBLEU's corpus BLEU. Raises UserError for a tokenizer that sacreBLEU does not have."""
     if tokenize not in BLEU.TOKENIZERS:
         known = ", ".join(sorted(BLEU.TOKENIZERS))
         raise UserError(f"sacreBLEU has no tokenizer {tokenize!r}; choose one of: {known}")
-    return BLEU(tokenize=tokenize, lowercase=lowercase, force=True)
+    return BLEU(tokenize=tokenize, lowercase=lowercase, force=True, references=references)
 
 
 def sentence_scores(
-    hypotheses: Sequence[str], references: Sequence[str], *, tokenize: str = "13a", lowercase: bool = False
-) -> dict[str, list[float]]:
-    """{"bleu", "chrf"}: sacreBLEU's sentence scores (BLEU with effective order), an entry a segment."""
-    bleu = BLEU(tokenize=tokenize, lowercase=lowercase, force=True, effective_order=True)
-    chrf = CHRF(lowercase=lowercase)
-    statistics = {"bleu": CorpusStatistics(bleu, hypotheses, references)}
-    statistics["chrf"] = CorpusStatistics(chrf, hypotheses, references)
-    return {name: [each._score(row) for row in each.counts] for name, each in statistics.items()}
+    systems: Mapping[str, Sequence[str]],
+    references: Sequence[str],
+    *,
+    tokenize: str = "13a",
+    lowercase: bool = False,
+) -> dict[str, dict[str, list[float]]]:
+    """Each system's {"bleu", "chrf"}: sacreBLEU's sentence scores (BLEU with effective order), an entry a segment."""
+    bleu = BLEU(lowercase=lowercase, tokenize=tokenize, force=True, effective_order=True, references=[references])
+    chrf = CHRF(lowercase=lowercase, references=[references])
+    scores: dict[str, dict[str, list[float]]] = {}
+    for name, hypotheses in systems.items():
+        own = {key: CorpusStatistics(metric, hypotheses, None) for key, metric in (("bleu", bleu), ("chrf", chrf))}
+        scores[name] = {key: [each._score(row) for row in each.counts] for key, each in own.items()}
+    return scores
 
 
 def retention(

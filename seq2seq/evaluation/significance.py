@@ -35,13 +35,17 @@ def paired_bootstrap(
             )
     if not systems:
         return {}
-    metrics = {"bleu": bleu_metric(tokenize, lowercase), "chrf": CHRF(lowercase=lowercase)}
+    cached = [list(references)]
+    metrics = {
+        "bleu": bleu_metric(tokenize, lowercase, cached),
+        "chrf": CHRF(lowercase=lowercase, references=cached),
+    }
     named: list[tuple[str, Sequence[str]]] = [("baseline", baseline), *systems.items()]
     logger = logging.getLogger("sacrebleu")
     level = logger.level
     logger.setLevel(logging.WARNING)
     try:
-        _, scores = PairedTest(named, metrics, [list(references)], test_type="bs", n_samples=samples)()
+        _, scores = PairedTest(named, metrics, None, test_type="bs", n_samples=samples)()
     finally:
         logger.setLevel(level)
     results: dict[str, dict[str, dict[str, float]]] = {name: {} for name in systems}

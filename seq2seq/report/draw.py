@@ -119,7 +119,8 @@ class _Frame:
 
 def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
     """Round numbers, about `count` of them, whose first is at most low and whose last is at least high."""
-    span = (high - low) or abs(high) or 1.0
+    high = high if high > low else low + 1.0
+    span = high - low
     raw = span / count
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(step * power for step in (1, 2, 2.5, 5, 10) if step * power >= raw * 0.999)
@@ -263,24 +264,16 @@ def _key(series: Sequence[Series], names: Sequence[str], width: int) -> tuple[st
 
 
 def spread(places: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Ascending places moved as little as a few sweeps need to lie `gap` apart between low and high."""
-    moved = [min(max(place, low), high) for place in places]
-    for _ in range(100):
-        clash = False
-        for index in range(len(moved) - 1):
-            overlap = gap - (moved[index + 1] - moved[index])
-            if overlap > 1e-3:
-                clash = True
-                moved[index] = max(low, moved[index] - overlap / 2)
-                moved[index + 1] = moved[index] + gap
-        if moved and moved[-1] > high:
-            clash = True
-            moved[-1] = high
-            for index in range(len(moved) - 2, -1, -1):
-                moved[index] = min(moved[index], moved[index + 1] - gap)
-        if not clash:
-            break
-    return moved
+    """Ascending places, moved little, so that they lie `gap` apart between low and high (as far as there is room)."""
+    down, up = list(places), list(places)
+    for index in range(1, len(down)):
+        down[index] = max(down[index], down[index - 1] + gap)
+    for index in range(len(up) - 2, -1, -1):
+        up[index] = min(up[index], up[index + 1] - gap)
+    middle = [(a + b) / 2 for a, b in zip(down, up, strict=True)]
+    for index in range(len(middle) - 1, -1, -1):
+        middle[index] = min(middle[index], high - gap * (len(middle) - 1 - index))
+    return [max(place, low + gap * index) for index, place in enumerate(middle)]
 
 
 def _shorten(name: str, limit: int) -> str:

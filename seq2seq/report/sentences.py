@@ -29,10 +29,10 @@ def sentence_table(
     step = max(1, -(-characters // MAX_CHARACTERS))
     kept = list(references[::step])
     systems = {}
-    for name, lines in hypotheses.items():
-        scores = sentence_scores(lines[::step], kept, tokenize=tokenize, lowercase=lowercase)
+    lines = {name: list(each[::step]) for name, each in hypotheses.items()}
+    for name, scores in sentence_scores(lines, kept, tokenize=tokenize, lowercase=lowercase).items():
         rounded = {metric: [round(value, 1) for value in values] for metric, values in scores.items()}
-        systems[name] = {"hypotheses": list(lines[::step]), **rounded}
+        systems[name] = {"hypotheses": lines[name], **rounded}
     rows = list(range(0, len(references), step))
     return {"rows": rows, "sources": list(sources[::step]), "references": kept, "systems": systems, "step": step}
 

@@ -172,7 +172,7 @@ def test_length_ratio_counts_bleu_tokens():
 
 def test_sentence_scores_are_sacrebleus():
     hypotheses, references, _ = texts(10)
-    scores = sentence_scores(hypotheses, references)
+    scores = sentence_scores({"mine": hypotheses}, references)["mine"]
     for row in range(10):
         expected = BLEU(effective_order=True).sentence_score(hypotheses[row], [references[row]]).score
         assert scores["bleu"][row] == pytest.approx(expected)

@@ -146,6 +146,6 @@ def write_run(
     return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_run() -> Callable[..., Path]:
     return write_run

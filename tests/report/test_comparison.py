@@ -1,0 +1,175 @@
+import json
+
+import pytest
+from sacrebleu.metrics import BLEU
+
+from seq2seq.errors import UserError
+from seq2seq.report.comparison import compare
+from seq2seq.report.effects import differences
+from seq2seq.report.headline import fairness, headline
+from seq2seq.report.study import collect
+
+SCORE = {"_target_": "seq2seq.attention.GeneralScore", "query_width": 256, "key_width": 256}
+
+
+def luong(score: dict, width: int = 256) -> dict:
+    return {"model": {"_target_": "seq2seq.models.create_luong", "width": width, "attention": {"score": score}}}
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory, make_run):
+    root = tmp_path_factory.mktemp("study")
+    for model, seed in (("rnn", 1), ("transformer", 1), ("transformer", 2), ("bahdanau", 1)):
+        make_run(root / f"{model}-grammar-seed{seed}", model, seed, 36, splits=("test", "test_2017"))
+    study = collect(root)
+    return compare(study), study
+
+
+def by_name(report: dict) -> dict:
+    return {system["name"]: system for system in report["systems"]}
+
+
+def test_systems_are_named_shortly_and_ordered_by_bleu(report):
+    names = [system["name"] for system in report[0]["systems"]]
+    assert sorted(names) == ["bahdanau", "rnn", "transformer"]
+    scores = [system["bleu"]["score"] for system in report[0]["systems"]]
+    assert scores == sorted(scores, reverse=True)
+    assert report[0]["title"] == "grammar en→de, test"
+    assert len({system["colour"] for system in report[0]["systems"]}) == 3
+
+
+def test_scores_are_the_runs_own_and_seeds_are_averaged(report):
+    values, study = report
+    runs = {run.name: run.metrics["splits"]["test"]["bleu"]["score"] for run in study.runs}
+    systems = by_name(values)
+    assert systems["rnn"]["bleu"]["score"] == runs["rnn-grammar-seed1"]
+    assert systems["rnn"]["bleu"]["deviation"] is None
+    one, two = runs["transformer-grammar-seed1"], runs["transformer-grammar-seed2"]
+    assert systems["transformer"]["bleu"]["score"] == pytest.approx((one + two) / 2)
+    assert systems["transformer"]["bleu"]["deviation"] == pytest.approx(abs(one - two) / 2**0.5)
+    assert systems["transformer"]["seeds"] == [1, 2]
+    lengths = [bucket["low"] for bucket in systems["transformer"]["by_length"]]
+    assert lengths == [1, 10, 20, 30, 40, 50, 60]
+
+
+def test_the_fixed_context_model_is_the_baseline_and_the_others_are_tested_against_it(report):
+    systems = by_name(report[0])
+    assert report[0]["baseline"] == "rnn"
+    assert systems["rnn"]["p_value"] is None
+    assert systems["transformer"]["p_value"] < 0.01
+
+
+def test_headline_and_fairness_state_facts(report):
+    systems = by_name(report[0])
+    lost, kept = systems["rnn"]["retention"]["score"], report[0]["systems"][0]["retention"]["score"]
+    assert f"rnn keeps {lost:.0%} of its BLEU" in headline(report[0])
+    assert f"keeps {kept:.0%}." in headline(report[0])
+    lines = fairness(report[0])
+    assert "Updates: 3k for all." in lines
+    assert any(line.startswith("Parameters: 2.67M to 3.39M, the largest 27%") for line in lines)
+
+
+def test_everything_else_is_there(report):
+    values, study = report
+    assert values["words"]["counted_in"] == "training"
+    assert [pair["system"] for pair in values["ngrams"]] == [s["name"] for s in values["systems"] if s["name"] != "rnn"]
+    assert [other["split"] for other in values["other_splits"]] == ["test_2017"]
+    assert len(values["sentences"]["rows"]) == 36
+    assert values["sentences"]["systems"]["rnn"]["hypotheses"] == study.runs[1].texts["test"].hypotheses
+    assert set(values["attention"][0]["systems"]) == {"bahdanau", "transformer"}
+    assert [event["update"] for event in values["training"]["rnn"]] == sorted(range(50, 3001, 50))
+    assert len(values["reproduce"]) == 4
+    json.dumps(values, allow_nan=False)
+
+
+def test_baseline_and_split_can_be_chosen(tmp_path, make_run):
+    make_run(tmp_path / "rnn-grammar-seed1", "rnn", segments=15, splits=("test", "test_2017"))
+    make_run(tmp_path / "conv-grammar-seed1", "conv", segments=15, splits=("test", "test_2017"))
+    study = collect(tmp_path)
+    report = compare(study, baseline="conv", split="test_2017")
+    assert (report["baseline"], report["split"]) == ("conv", "test_2017")
+    assert compare(study, baseline="conv-grammar-seed1")["baseline"] == "conv"
+    with pytest.raises(UserError, match=r"'cnov' is none of the compared systems.*rnn"):
+        compare(study, baseline="cnov")
+    with pytest.raises(UserError, match="'valid'; all have: test, test_2017"):
+        compare(study, split="valid")
+
+
+def test_different_signatures_are_refused(tmp_path, make_run):
+    make_run(tmp_path / "rnn", "rnn", segments=5)
+    make_run(tmp_path / "conv", "conv", segments=5, tokenize="none")
+    with pytest.raises(UserError, match=r"different signatures.*conv.*tok:none.*rnn.*tok:13a"):
+        compare(collect(tmp_path))
+
+
+def test_different_test_sets_are_refused(tmp_path, make_run):
+    make_run(tmp_path / "rnn", "rnn", segments=5)
+    make_run(tmp_path / "conv", "conv", segments=5, test_seed=9)
+    with pytest.raises(UserError, match="conv and rnn were scored on different references"):
+        compare(collect(tmp_path))
+    (tmp_path / "rnn" / "metrics.json").write_text(
+        (tmp_path / "rnn" / "metrics.json").read_text().replace('"splits": {"test"', '"splits": {"other"')
+    )
+    with pytest.raises(UserError, match="no test set was scored by every run"):
+        compare(collect(tmp_path))
+
+
+def test_outside_systems_are_scored_with_the_runs_settings(tmp_path, make_run):
+    folder = make_run(tmp_path / "rnn", "rnn", segments=8, tokenize="none")
+    references = (folder / "test.ref.txt").read_text(encoding="utf-8").splitlines()
+    theirs = [line.replace("Hund", "Katze") for line in references]
+    (tmp_path / "online.hyp.txt").write_text("\n".join(theirs) + "\n", encoding="utf-8")
+    (tmp_path / "notes.txt").write_text("not a translation\n", encoding="utf-8")
+    report = compare(collect(tmp_path))
+    online = by_name(report)["online"]
+    expected = BLEU(tokenize="none", force=True).corpus_score(theirs, [references]).score
+    assert online["bleu"]["score"] == pytest.approx(expected)
+    assert online["outside"] and online["parameters"] is None
+    assert "notes was left out: 1 lines, but test has 8 segments" in report["notes"]
+
+
+def test_outside_systems_alone_can_be_compared(tmp_path):
+    (tmp_path / "wmt.src.txt").write_text("a b c\nd e f\n")
+    (tmp_path / "wmt.ref.txt").write_text("x y z w\nu v w x\n")
+    (tmp_path / "one.hyp.txt").write_text("x y z w\nu v w x\n")
+    (tmp_path / "two.hyp.txt").write_text("x y z q\nu v w q\n")
+    report = compare(collect(tmp_path))
+    assert report["split"] == "wmt"
+    assert [system["name"] for system in report["systems"]] == ["one", "two"]
+    assert report["systems"][0]["bleu"]["score"] == pytest.approx(100)
+    assert report["baseline"] == "two"
+
+
+def test_runs_without_texts_still_give_their_scores(tmp_path, make_run):
+    for model in ("rnn", "conv"):
+        folder = make_run(tmp_path / model, model, segments=10)
+        for kind in ("hyp", "src", "ref"):
+            (folder / f"test.{kind}.txt").unlink()
+    report = compare(collect(tmp_path))
+    assert len(report["systems"]) == 2
+    assert report["sentences"] is None and report["words"] is None and report["ngrams"] == []
+    assert all(system["p_value"] is None for system in report["systems"])
+
+
+def test_effects_are_pairs_that_differ_in_one_setting(tmp_path, make_run):
+    additive = {"_target_": "seq2seq.attention.AdditiveScore", "width": 256}
+    make_run(tmp_path / "general", "luong", 1, segments=12, config=luong(SCORE))
+    make_run(tmp_path / "additive", "luong", 2, segments=12, config=luong(additive))
+    make_run(tmp_path / "narrow-additive", "luong", 3, segments=12, config=luong(additive, width=128))
+    report = compare(collect(tmp_path))
+    effects = {effect["setting"]: effect for effect in report["effects"]}
+    assert set(effects) == {"model.attention.score", "model.width"}
+    score = effects["model.attention.score"]
+    assert {score["first_value"], score["second_value"]} == {"AdditiveScore", "GeneralScore"}
+    systems = by_name(report)
+    expected = systems[score["second"]]["bleu"]["score"] - systems[score["first"]]["bleu"]["score"]
+    assert score["difference"] == pytest.approx(expected)
+    assert 0 < score["p_value"] <= 1
+
+
+def test_differences_by_hand():
+    first = {"seed": 1, "a": {"b": 1, "c": [1, 2]}, "model": {"_target_": "x.A", "p": 1}}
+    assert differences(first, {**first, "seed": 2}) == []
+    assert differences(first, {**first, "a": {"b": 1, "c": [2]}}) == [("a.c", "[1, 2]", "[2]")]
+    assert differences(first, {**first, "a": {"c": [1, 2]}}) == [("a.b", "1", "none")]
+    assert differences(first, {**first, "model": {"_target_": "x.B", "q": 7}}) == [("model", "A", "B")]

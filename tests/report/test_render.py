@@ -1,0 +1,219 @@
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from html.parser import HTMLParser
+from io import StringIO
+from itertools import pairwise
+
+import pytest
+from rich.console import Console
+
+from seq2seq.report.draw import Chart, Point, Series, draw, log_ticks, nice_ticks, short_number, short_time, spread
+from seq2seq.report.render import build_report, script_json
+from seq2seq.report.study import collect
+from seq2seq.report.tables import difference_text, markdown_table, p_text, print_summary, summary_table
+
+EVIL = '</script><script>alert("x")</script><!-- <img src=x onerror=alert(1)> & \u2028'
+
+
+class Elements(HTMLParser):
+    """Collects start tags and the contents of scripts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict]] = []
+        self.scripts: list[str] = []
+        self.inside = False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag == "script":
+            self.inside = True
+            self.scripts.append("")
+
+    def handle_endtag(self, tag):
+        self.inside = self.inside and tag != "script"
+
+    def handle_data(self, data):
+        if self.inside:
+            self.scripts[-1] += data
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory, make_run):
+    root = tmp_path_factory.mktemp("built")
+    for model in ("rnn", "transformer"):
+        folder = make_run(root / "runs" / f"{model}-grammar-seed1", model, 1, 30)
+        for kind in ("src", "ref", "hyp"):
+            path = folder / f"test.{kind}.txt"
+            lines = path.read_text(encoding="utf-8").splitlines()
+            lines[0] = EVIL if kind == "hyp" else "plain & <b>bold</b>"
+            path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (root / "runs" / "late").mkdir()
+    (root / "runs" / "late" / "config.yaml").write_text("seed: 3")
+    files, report = build_report(collect(root / "runs"), root / "out")
+    return files, report, files.html.read_text(encoding="utf-8")
+
+
+def test_files(built):
+    files, report, _ = built
+    assert json.loads(files.json.read_text(encoding="utf-8")) == report
+    assert files.figures[0].name == "bleu-by-length.svg"
+    for path in files.figures:
+        root = ElementTree.parse(path).getroot()
+        assert root.tag.endswith("svg") and len(root) > 5
+
+
+def test_page_needs_nothing_from_outside(built):
+    page = built[2]
+    for _, attributes in Elements(page).tags:
+        for name in ("src", "href", "srcset", "action"):
+            value = attributes.get(name)
+            assert value is None or value.startswith("#"), value
+    assert "@import" not in page and "url(" not in page and "fetch(" not in page
+
+
+def test_text_of_the_corpus_cannot_become_markup(built):
+    page = Elements(built[2])
+    assert len(page.scripts) == 2
+    payload = json.loads(page.scripts[0])
+    assert payload["sentences"]["systems"]["rnn"]["hypotheses"][0] == EVIL.removesuffix(" \u2028") + " \u2028"
+    assert payload["sentences"]["sources"][0] == "plain & <b>bold</b>"
+    assert not any(tag == "img" for tag, _ in page.tags)
+    assert not any(tag == "b" for tag, _ in page.tags)
+    assert "innerHTML" not in page.scripts[1]
+
+
+def test_script_json_round_trips():
+    text = str(script_json({"a": EVIL}))
+    assert not re.search("[<>&\u2028]", text)
+    assert json.loads(text) == {"a": EVIL}
+
+
+def test_page_and_markdown_state_the_facts(built):
+    files, report, page = built
+    markdown = files.markdown.read_text(encoding="utf-8")
+    for system in report["systems"]:
+        score = system["bleu"]
+        assert f"{score['score']:.1f}" in page and f"[{score['low']:.1f}, {score['high']:.1f}]" in page
+        assert f"{score['score']:.1f} [{score['low']:.1f}, {score['high']:.1f}]" in markdown
+        for bucket in system["by_length"]:
+            assert f"{bucket['bleu']['score']:.1f} [{bucket['bleu']['low']:.1f}" in markdown
+    for text in (page, markdown):
+        assert report["signatures"]["bleu"] in text
+        assert "late is unfinished" in text
+        assert "rnn keeps" in text
+        assert "abc1234" in text
+    assert "n=" in page and "create_transformer" in page
+    assert "![BLEU by source length](figures/bleu-by-length.svg)" in markdown
+
+
+def test_page_is_labelled_for_everyone(built):
+    page = Elements(built[2])
+    assert ("html", {"lang": "en"}) in page.tags
+    charts = [attributes for tag, attributes in page.tags if tag == "svg"]
+    assert charts and all(chart["role"] == "img" and chart["aria-label"] for chart in charts)
+    assert sum(tag == "h1" for tag, _ in page.tags) == 1
+    identifiers = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(identifiers) == len(set(identifiers))
+    links = {attributes["href"][1:] for tag, attributes in page.tags if tag == "a"}
+    assert links <= set(identifiers)
+    for element in ("browser", "heatmaps", "payload"):
+        assert element in identifiers
+    assert "prefers-color-scheme: dark" in built[2] and "@media print" in built[2]
+
+
+def test_a_single_run_without_texts_or_history_makes_a_report(tmp_path, make_run):
+    folder = make_run(tmp_path / "conv", "conv", segments=6, longest=9)
+    for name in ("test.hyp.txt", "history.jsonl", "word_counts.json"):
+        (folder / name).unlink()
+    files, report = build_report(collect(folder), tmp_path / "out")
+    page = files.html.read_text(encoding="utf-8")
+    assert f"conv reaches {report['systems'][0]['bleu']['score']:.1f} BLEU." in page
+    assert 'id="browser"' not in page and 'id="training"' not in page
+    assert "has no test.hyp.txt" in page
+
+
+def test_parts_beams_and_seeds_are_shown(tmp_path, make_run):
+    for seed in (1, 2):
+        folder = make_run(tmp_path / "runs" / f"rnn-grammar-seed{seed}", "rnn", seed, segments=6)
+        metrics = json.loads((folder / "metrics.json").read_text())
+        score = {"score": 20.0 + seed, "low": 19.0, "high": 24.0}
+        test = metrics["splits"]["test"]
+        test["by_part"] = [{"part": p, "segments": 6, "bleu": {**score, "score": 50.0 / p}} for p in (1, 2)]
+        test["by_beam_size"] = [{"beam_size": 7, "bleu": score, "sentences_per_second": 88.0}]
+        (folder / "metrics.json").write_text(json.dumps(metrics))
+    files, _ = build_report(collect(tmp_path / "runs"), tmp_path / "out")
+    page = files.html.read_text(encoding="utf-8")
+    assert 'id="figure-bleu-by-part"' in page
+    assert "Effect of the beam" in page and "21.5 ± 0.7 [19.0, 24.0]" in page
+    assert "bleu-by-part.svg" in files.markdown.read_text(encoding="utf-8")
+
+
+def test_large_test_sets_are_thinned_for_the_browser(tmp_path, make_run, monkeypatch):
+    import seq2seq.report.sentences as sentences
+
+    monkeypatch.setattr(sentences, "MAX_CHARACTERS", 3000)
+    make_run(tmp_path / "conv", "conv", segments=30)
+    _, report = build_report(collect(tmp_path / "conv"), tmp_path / "out")
+    table = report["sentences"]
+    assert table["step"] > 1
+    assert table["rows"] == list(range(0, 30, table["step"]))
+    assert len(table["sources"]) == len(table["systems"]["conv"]["bleu"]) == len(table["rows"])
+
+
+def test_summary_is_a_table_on_a_terminal_and_markdown_in_a_pipe(built):
+    report = built[1]
+    piped = StringIO()
+    print_summary(report, Console(file=piped))
+    assert piped.getvalue().startswith("| System")
+    assert all(system["name"] in piped.getvalue() for system in report["systems"])
+    terminal = StringIO()
+    print_summary(report, Console(file=terminal, force_terminal=True, width=250))
+    assert "━" in terminal.getvalue() and f"[{report['systems'][0]['bleu']['low']:.1f}" in terminal.getvalue()
+    assert summary_table(report).row_count == 2
+
+
+def test_markdown_table_escapes():
+    assert markdown_table([["a", "b"], ["x|y", "1"]]).splitlines() == [
+        "| a    |   b |",
+        "| ---- | --: |",
+        "| x\\|y |   1 |",
+    ]
+
+
+def test_numbers_people_read():
+    assert [short_number(v) for v in (0.25, 12, 3000, 2_400_000, 3e9)] == ["0.25", "12", "3k", "2.4M", "3B"]
+    assert [short_time(v) for v in (45, 720, 12600)] == ["45 s", "12 min", "3.5 h"]
+    assert [p_text(v) for v in (0.0001, 0.04, None)] == ["< 0.001", "0.040", "\u2013"]
+    assert [difference_text(v) for v in (1.24, -0.4, -0.01, None)] == ["+1.2", "\u22120.4", "0.0", "\u2013"]
+
+
+def test_ticks_enclose_the_values():
+    assert nice_ticks(0, 97) == [0, 20, 40, 60, 80, 100]
+    assert nice_ticks(0, 0) == [0, 0.2, 0.4, 0.6, 0.8, 1.0]
+    assert log_ticks(2.1, 38) == [2, 5, 10, 20, 50]
+    assert log_ticks(1, 1) == [1, 2]
+
+
+def test_labels_are_spread_without_overlap_inside_the_frame():
+    placed = spread([10, 11, 12, 200, 201], 17, 0, 210)
+    assert placed == sorted(placed)
+    assert all(b - a >= 17 - 1e-6 for a, b in pairwise(placed))
+    assert placed[0] >= 0 and placed[-1] <= 210
+
+
+@pytest.mark.parametrize("width", [860, 400])
+def test_a_chart_puts_larger_values_higher_and_names_every_line(width):
+    points = [Point(0, 10, 5, 15, "first"), Point(1, 90, 80, 95, "second <&>")]
+    series = [Series("up", 0, points), Series("flat <x>", 1, [Point(0, 50), Point(1, 50)])]
+    svg = ElementTree.fromstring(draw(Chart("T", "x", "y", series, [("a", "n=1"), ("b", "n=2")]), width, 400))
+    space = "{http://www.w3.org/2000/svg}"
+    lines = [line.get("points") for line in svg.iter(f"{space}polyline")]
+    (x0, y0), (x1, y1) = (map(float, pair.split(",")) for pair in lines[0].split())
+    assert x0 < x1 and y0 > y1
+    texts = [text.text for text in svg.iter(f"{space}text")]
+    assert {"up", "flat <x>", "a", "n=2"} <= set(texts)
+    assert "second <&>" in [title.text for title in svg.iter(f"{space}title")]
+    assert len(list(svg.iter(f"{space}polygon"))) == 1

@@ -1,0 +1,104 @@
+import json
+
+import pytest
+
+from seq2seq.errors import UserError
+from seq2seq.report.study import collect
+
+
+def test_finished_runs_are_found_at_any_depth_and_bundles_are_not_runs(tmp_path, make_run):
+    make_run(tmp_path / "rnn-grammar-seed1", "rnn", segments=5)
+    make_run(tmp_path / "sweep" / "0", "conv", segments=5)
+    bundle = tmp_path / "rnn-grammar-seed1" / "bundle"
+    bundle.mkdir()
+    (bundle / "config.yaml").write_text("model: {}")
+    study = collect(tmp_path)
+    assert [run.name for run in study.runs] == ["rnn-grammar-seed1", "sweep/0"]
+    assert study.notes == []
+    run = study.runs[0]
+    assert (run.model, len(run.texts["test"].hypotheses), len(run.history)) == ("rnn", 5, 60)
+    assert run.attention == {} and len(study.runs[1].attention["test"]) == 4
+
+
+def test_a_run_folder_itself_can_be_given(tmp_path, make_run):
+    folder = make_run(tmp_path / "conv-grammar-seed1", "conv", segments=5)
+    assert [run.name for run in collect(folder).runs] == ["conv-grammar-seed1"]
+    other = make_run(tmp_path / "b" / "conv-grammar-seed1", "conv", seed=2, segments=5)
+    assert [run.name for run in collect([folder, other]).runs] == [str(folder), str(other)]
+
+
+def test_unfinished_and_damaged_runs_become_notes(tmp_path, make_run):
+    make_run(tmp_path / "good", "conv", segments=5)
+    for name in ("unfinished", "damaged", "unscored"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.yaml").write_text("seed: 1")
+    (tmp_path / "damaged" / "metrics.json").write_text('{"splits": ')
+    (tmp_path / "unscored" / "metrics.json").write_text('{"splits": {}}')
+    study = collect(tmp_path)
+    assert [run.name for run in study.runs] == ["good"]
+    notes = "\n".join(study.notes)
+    assert "unfinished is unfinished (no metrics.json)" in notes
+    assert "damaged: metrics.json cannot be read" in notes
+    assert "unscored has no scores" in notes
+
+
+@pytest.mark.parametrize(
+    ("lost", "note"),
+    [
+        ("test.hyp.txt", "has no test.hyp.txt"),
+        ("history.jsonl", "has no history.jsonl"),
+        ("config.yaml", "config.yaml cannot be read"),
+    ],
+)
+def test_a_missing_file_is_named(tmp_path, make_run, lost, note):
+    folder = make_run(tmp_path / "conv", "conv", segments=5)
+    (folder / lost).unlink()
+    study = collect(tmp_path)
+    assert len(study.runs) == 1
+    assert len(study.notes) == 1
+    assert note in study.notes[0]
+
+
+def test_a_history_cut_short_keeps_its_whole_lines(tmp_path, make_run):
+    folder = make_run(tmp_path / "conv", "conv", segments=5)
+    with (folder / "history.jsonl").open("a") as stream:
+        stream.write('{"update": 3050, "trai')
+    study = collect(tmp_path)
+    assert len(study.runs[0].history) == 60
+    assert "line 61 of history.jsonl" in study.notes[0]
+
+
+def test_not_a_number_is_read_as_missing(tmp_path, make_run):
+    folder = make_run(tmp_path / "conv", "conv", segments=5)
+    metrics = json.loads((folder / "metrics.json").read_text())
+    metrics["splits"]["test"]["perplexity"] = float("inf")
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+    assert collect(tmp_path).runs[0].metrics["splits"]["test"]["perplexity"] is None
+
+
+def test_hypothesis_files_beside_the_runs(tmp_path, make_run):
+    make_run(tmp_path / "conv", "conv", segments=3)
+    (tmp_path / "online.hyp.txt").write_text("a\n\nc\n")
+    (tmp_path / "other.txt").write_text("a\nb\nc")
+    named = tmp_path / "elsewhere.out"
+    named.write_text("x\ny\nz\n")
+    study = collect(tmp_path, {"named": named})
+    assert study.outside == {"online": ["a", "", "c"], "other": ["a", "b", "c"], "named": ["x", "y", "z"]}
+
+
+@pytest.mark.parametrize("kind", ["missing", "empty"])
+def test_nothing_to_compare_is_an_error(tmp_path, kind):
+    folder = tmp_path / kind
+    if kind == "empty":
+        folder.mkdir()
+    with pytest.raises(UserError, match="is not a folder" if kind == "missing" else "no finished run"):
+        collect(folder)
+
+
+def test_a_missing_or_undecodable_hypothesis_file_is_named(tmp_path, make_run):
+    make_run(tmp_path / "conv", "conv", segments=3)
+    with pytest.raises(UserError, match=r"hypothesis file of mine is not there: .*nowhere"):
+        collect(tmp_path, {"mine": tmp_path / "nowhere"})
+    (tmp_path / "latin.hyp.txt").write_bytes(b"fine\ngr\xfcn\n")
+    with pytest.raises(UserError, match=r"latin.hyp.txt, line 2 is not UTF-8"):
+        collect(tmp_path)
