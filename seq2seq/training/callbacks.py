@@ -90,6 +90,7 @@ class Supervisor(Callback):
         progress = module.progress
         if module.restored_random_state is not None:
             restore_random_state(module.restored_random_state)
+        self.signals.listen()  # Only now, after Lightning has set handlers of its own.
         module.stop_requested = lambda: self.signals.received is not None
         self._saved_seconds = progress.seconds
         if trainer.is_global_zero:

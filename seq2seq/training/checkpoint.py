@@ -75,6 +75,7 @@ def duplicate(path: Path, copy: Path) -> None:
     except OSError:
         shutil.copyfile(path, temporary)
     os.replace(temporary, copy)
+    temporary.unlink(missing_ok=True)  # POSIX leaves it where both names already were the same file.
 
 
 class AtomicCheckpointIO(CheckpointIO):

@@ -22,25 +22,30 @@ class TrainingInterrupted(Exception):
 
 
 class StopSignals:
-    """Remembers the first SIGTERM or SIGINT; `received` is its number, or None. A second SIGINT kills as usual."""
+    """Remembers the first SIGTERM or SIGINT; `received` is its number, or None. A second SIGINT ends as usual."""
 
     def __init__(self) -> None:
         self.received: int | None = None
 
-    @contextmanager
-    def installed(self) -> Iterator[None]:
-        """Listen, where signals can be listened to: in the main thread."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.signal(number, self._receive) for number in EXIT_CODES}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    def listen(self) -> None:
+        """From now on; only the main thread can."""
+        if threading.current_thread() is threading.main_thread():
+            for number in EXIT_CODES:
+                signal.signal(number, self._receive)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if self.received is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.received = number
+
+
+@contextmanager
+def handlers_restored() -> Iterator[None]:
+    """Put back at the end what handled the signals before."""
+    before = {number: signal.getsignal(number) for number in EXIT_CODES}
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():
+                signal.signal(number, handler)

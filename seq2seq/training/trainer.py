@@ -19,7 +19,7 @@ from seq2seq.interfaces import Batch
 from seq2seq.search import Search
 from seq2seq.training.callbacks import AVERAGED, BEST, LAST, CallbackSettings, Supervisor
 from seq2seq.training.checkpoint import AtomicCheckpointIO, read_checkpoint
-from seq2seq.training.interruption import TrainingInterrupted
+from seq2seq.training.interruption import TrainingInterrupted, handlers_restored
 from seq2seq.training.limits import Interval, Limits, ValidationInterval
 from seq2seq.training.loss import Criterion
 from seq2seq.training.module import TranslationModule
@@ -103,7 +103,7 @@ class TrainerSettings:
                 enable_model_summary=False,
                 use_distributed_sampler=False,
             )
-        except (ValueError, RuntimeError, TypeError) as error:
+        except Exception as error:
             raise UserError(
                 f"this machine cannot train with trainer.accelerator={self.accelerator} devices={self.devices} "
                 f"strategy={self.strategy} precision={self.precision}: {str(error).splitlines()[0]}\n"
@@ -201,7 +201,7 @@ def fit(
     data.trainer = lightning
     seed_everything(seed, lightning.global_rank)
     last = folder / LAST
-    with supervisor.signals.installed():
+    with handlers_restored():
         lightning.fit(
             module,
             train_dataloaders=BatchStream(data.train_dataloader, module.progress),

@@ -1,12 +1,6 @@
-"""A task that trains in a second: copy a few letters. Runs as a program too, so that it can be killed."""
+"""A task that trains in a second: copy a few letters."""
 
 import json
-import logging
-import os
-import random
-import signal
-import sys
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -19,8 +13,8 @@ from seq2seq.data.batching import TokenBatchSampler, collate
 from seq2seq.interfaces import Batch
 from seq2seq.models import create_rnn, create_transformer
 from seq2seq.search import GreedySearch
-from seq2seq.training.callbacks import CallbackSettings
-from seq2seq.training.interruption import TrainingInterrupted
+from seq2seq.training.callbacks import BEST, LAST, CallbackSettings
+from seq2seq.training.checkpoint import read_checkpoint
 from seq2seq.training.loss import Criterion
 from seq2seq.training.schedule import InverseSqrt, Schedule
 from seq2seq.training.trainer import TrainerSettings, TrainingResult, fit
@@ -128,36 +122,54 @@ def toy_fit(
     )
 
 
-def killed_again_and_again(run_dir: Path, kills: int, seconds: float, options: dict[str, Any]) -> int:
-    """Train in forked children, each killed at a random moment within `seconds` of training, then once to the end.
-    Returns the number of children that were killed before they were done."""
-    chance = random.Random(3)
-    died = 0
-    for number in range(kills + 1):
-        child = os.fork()
-        if child == 0:
-            toy_fit(run_dir, **options)
-            os._exit(0)
-        if number < kills:
-            time.sleep(chance.uniform(0.1, seconds))
-            os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
-        if os.WIFEXITED(status):
-            assert os.WEXITSTATUS(status) == 0
-        else:
-            died += 1
-    return died
+CLOCKS = ("seconds", "aside_seconds", "validated_seconds", "tokens_per_second")
 
 
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
-    task, folder, text = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
-    if task == "kill":
-        print(json.dumps(killed_again_and_again(folder, text.pop("kills"), text.pop("seconds"), text)))
-    else:
-        try:
-            print(json.dumps(toy_fit(folder, **text).summary()))
-        except TrainingInterrupted as interruption:
-            print(interruption)
-            sys.exit(interruption.exit_code)
+def without_clocks(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: without_clocks(item) for key, item in value.items() if key not in CLOCKS}
+    if isinstance(value, (list, tuple)):
+        return [without_clocks(item) for item in value]
+    return value.numpy().tobytes() if isinstance(value, torch.Tensor) else value
+
+
+def everything(run_dir: Path) -> dict[str, Any]:
+    """All that a run leaves, to the last bit, wall times aside."""
+    history = [json.loads(line) for line in (run_dir / "history.jsonl").read_text().splitlines()]
+    found = {"history": without_clocks(history)}
+    for name in (LAST, BEST):
+        checkpoint = read_checkpoint(run_dir / "checkpoints" / name)
+        found[name] = without_clocks({key: checkpoint[key] for key in ("state_dict", "optimizer_states", "seq2seq")})
+    averages = (run_dir / "checkpoints" / "average").glob("*.safetensors")
+    found["average"] = {path.name: path.read_bytes() for path in averages}
+    return found
+
+
+class UnionLoader(ToyLoader):
+    """What two processes get between them, as one batch."""
+
+    def __init__(self, first: ToyLoader, second: ToyLoader) -> None:
+        super().__init__(first.sampler, first.pairs)
+        self.second = second.sampler
+
+    def __iter__(self) -> Iterator[Batch]:
+        for rows, others in zip(self.sampler, self.second, strict=True):
+            both = [*rows, *others]
+            yield collate([self.pairs[row] for row in both], both)
+
+
+def union_of_two(data: ToyData) -> ToyData:
+    """The same data, in one process as two would see it."""
+
+    class Place:
+        world_size = 2
+
+        def __init__(self, rank: int) -> None:
+            self.global_rank = rank
+
+    loaders = []
+    for rank in range(2):
+        data.trainer = Place(rank)
+        loaders.append(data.train_dataloader())
+    data.train_dataloader = lambda: UnionLoader(*loaders)  # type: ignore[method-assign]
+    return data

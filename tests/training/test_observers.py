@@ -1,0 +1,102 @@
+"""What a run shows: history.jsonl, TensorBoard, the terminal."""
+
+import io
+import json
+import logging
+import sys
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from toy import toy_fit, toy_model
+
+from seq2seq.training.limits import Limits
+from seq2seq.training.observers import History, TensorBoardLog, Terminal, clock
+from seq2seq.training.progress import Progress, Stopwatch
+
+
+def test_history_is_cut_back_to_where_training_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    path.write_text('{"update": 1}\n{"update": 5}\n{"update": 6}\n{"upda')
+    history = History()
+    history.start(tmp_path, Progress(update=5), Limits())
+    history.record({"update": 7, "valid_bleu": 0.1})
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [
+        {"update": 1},
+        {"update": 5},
+        {"update": 7, "valid_bleu": 0.1},
+    ]
+
+
+def test_tensorboard_holds_scalars_texts_and_the_picture(tmp_path: Path) -> None:
+    toy_fit(tmp_path, model=toy_model("transformer"), observers=(TensorBoardLog(),), trainer={"max_steps": 20})
+    log = EventAccumulator(str(tmp_path / "tensorboard"))
+    log.Reload()
+    tags = log.Tags()
+    assert {
+        "train/loss",
+        "train/nll",
+        "train/perplexity",
+        "train/learning_rate",
+        "train/gradient_norm",
+        "train/tokens_per_second",
+        "valid/nll",
+        "valid/perplexity",
+        "valid/bleu",
+    } == set(tags["scalars"])
+    assert tags["images"] == ["attention"]
+    assert tags["tensors"] == ["samples/text_summary"]
+    assert [event.step for event in log.Scalars("valid/bleu")] == [10, 20]
+
+
+def test_tensorboard_repeats_nothing_after_a_resume(tmp_path: Path) -> None:
+    for steps in (10, 20):
+        toy_fit(tmp_path, observers=(TensorBoardLog(),), trainer={"max_steps": steps, "log_every_n_steps": 5})
+    log = EventAccumulator(str(tmp_path / "tensorboard"))
+    log.Reload()
+    assert [event.step for event in log.Scalars("train/loss")] == [5, 10, 15, 20]
+
+
+def test_without_a_terminal_there_is_one_line_a_validation(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.INFO)
+    toy_fit(tmp_path, trainer={"max_steps": 20})
+    lines = [record.getMessage() for record in caplog.records if record.name.startswith("seq2seq")]
+    assert [line.split(",")[0] for line in lines] == ["update 10", "update 20"]
+    assert all("perplexity" in line and "BLEU" in line and "target tokens/s" in line for line in lines)
+    printed = capfd.readouterr()
+    assert printed.out == "" and "\r" not in printed.err
+
+
+def test_on_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Screen(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = Terminal()
+    terminal.start(tmp_path, Progress(), Limits(max_steps=100))
+    terminal.record({"update": 50, "train_loss": 2.5, "train_perplexity": 7.25})
+    progress = Progress(update=50, seconds=60.0, aside_seconds=10.0, target_tokens=100000, best_bleu=12.5)
+    terminal.update(progress)
+    terminal.close()
+    shown = screen.getvalue()
+    for text in ("update 50", "loss 2.500", "perplexity 7.25", "2,000 tokens/s", "best BLEU 12.50", "0:01:00 left"):
+        assert text in shown
+
+
+def test_clock() -> None:
+    assert [clock(seconds) for seconds in (0, 59.9, 61, 3600 * 30 + 1)] == ["0:00:00", "0:00:59", "0:01:01", "30:00:01"]
+
+
+def test_a_stopwatch_goes_on_from_what_was_saved() -> None:
+    watch = Stopwatch()
+    watch.start(100.0, 40.0)
+    with watch.aside():
+        pass
+    assert 100.0 <= watch.seconds() < 130.0
+    assert 40.0 <= watch.aside_seconds < 60.0

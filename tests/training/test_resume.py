@@ -1,0 +1,136 @@
+"""A run that is killed or stopped, and started again, is the run that was never touched."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from toy import ToyData, ToyTokenizers, everything, toy_fit, toy_model
+
+from seq2seq.errors import UserError
+from seq2seq.training.callbacks import LAST
+from seq2seq.training.checkpoint import read_checkpoint
+from seq2seq.training.interruption import TrainingInterrupted
+from seq2seq.training.observers import Observer
+from seq2seq.training.schedule import Plateau
+
+
+class StopAt(Observer):
+    """Sends this process a signal after an update, or in the validation after it."""
+
+    def __init__(self, update: int, number: int = signal.SIGTERM) -> None:
+        self.at, self.number = update, number
+
+    def update(self, progress) -> None:
+        if progress.update == self.at:
+            os.kill(os.getpid(), self.number)
+
+
+@pytest.mark.parametrize(
+    ("update", "saved", "pending"), [(3, 4, False), (10, 10, True)], ids=["between validations", "in a validation"]
+)
+def test_stopped_by_sigterm_it_goes_on_as_if_never_stopped(
+    tmp_path: Path, update: int, saved: int, pending: bool
+) -> None:
+    with pytest.raises(TrainingInterrupted, match="SIGTERM") as caught:
+        toy_fit(tmp_path / "stopped", observers=(StopAt(update),))
+    assert caught.value.exit_code == 75
+    progress = read_checkpoint(tmp_path / "stopped/checkpoints/last.ckpt")["seq2seq"]["progress"]
+    assert (progress["update"], progress["pending"]) == (saved, pending)
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    toy_fit(tmp_path / "stopped")
+    toy_fit(tmp_path / "whole")
+    assert everything(tmp_path / "stopped") == everything(tmp_path / "whole")
+
+
+def test_ctrl_c_saves_too(tmp_path: Path) -> None:
+    with pytest.raises(TrainingInterrupted, match="SIGINT") as caught:
+        toy_fit(tmp_path, observers=(StopAt(5, signal.SIGINT),))
+    assert caught.value.exit_code == 130
+    assert read_checkpoint(tmp_path / "checkpoints/last.ckpt")["seq2seq"]["progress"]["update"] == 6
+
+
+def test_a_finished_run_has_nothing_left_to_do(tmp_path: Path) -> None:
+    first = toy_fit(tmp_path)
+    before = (tmp_path / "checkpoints" / LAST).read_bytes(), (tmp_path / "history.jsonl").read_bytes()
+    second = toy_fit(tmp_path)
+    assert (second.updates, second.best_valid_bleu) == (first.updates, first.best_valid_bleu)
+    assert before == ((tmp_path / "checkpoints" / LAST).read_bytes(), (tmp_path / "history.jsonl").read_bytes())
+
+
+def test_a_higher_limit_goes_on(tmp_path: Path) -> None:
+    toy_fit(tmp_path / "two", trainer={"max_steps": 20})
+    assert toy_fit(tmp_path / "two", trainer={"max_steps": 30}).updates == 30
+    toy_fit(tmp_path / "one", trainer={"max_steps": 30})
+    assert everything(tmp_path / "two") == everything(tmp_path / "one")
+
+
+def test_the_plateau_schedule_is_taken_up_too(tmp_path: Path) -> None:
+    def fit(name: str, steps: int) -> None:
+        schedule = Plateau(warmup=2, factor=0.5, patience=1)
+        toy_fit(tmp_path / name, schedule=schedule, trainer={"max_steps": steps, "val_check_interval": 3})
+
+    fit("two", 15)
+    fit("two", 30)
+    fit("one", 30)
+    assert read_checkpoint(tmp_path / "one/checkpoints/last.ckpt")["seq2seq"]["schedule"]["rate"] < 1
+    assert everything(tmp_path / "two") == everything(tmp_path / "one")
+
+
+def test_time_counts_over_resumes(tmp_path: Path) -> None:
+    first = toy_fit(tmp_path, trainer={"max_steps": 20})
+    second = toy_fit(tmp_path, trainer={"max_steps": 40})
+    assert second.seconds > first.seconds
+    last = toy_fit(tmp_path, trainer={"max_steps": 10**6, "max_time": "00:00:00:01", "val_check_interval": 1000})
+    assert last.stopped == "max_time" and last.seconds >= 1
+
+
+class OtherTokenizers(ToyTokenizers):
+    def state(self) -> dict[str, bytes]:
+        return {"tokenizer": b"other"}
+
+
+def test_other_tokenizers_are_refused(tmp_path: Path) -> None:
+    toy_fit(tmp_path, trainer={"max_steps": 5})
+    data = ToyData()
+    data.tokenizers = type(
+        "Other", (), {**vars(type(data.tokenizers)), "state": lambda self: {"tokenizer": b"other"}}
+    )()
+    with pytest.raises(UserError, match="tokenizers"):
+        toy_fit(tmp_path, data=data)
+
+
+def test_other_data_are_refused(tmp_path: Path) -> None:
+    toy_fit(tmp_path, trainer={"max_steps": 5})
+    with pytest.raises(UserError, match="cannot resume"):
+        toy_fit(tmp_path, data=ToyData(train=300))
+
+
+@pytest.mark.parametrize("damage", ["cut short", "one bit", "empty"])
+def test_a_damaged_checkpoint_is_refused(tmp_path: Path, damage: str) -> None:
+    toy_fit(tmp_path, trainer={"max_steps": 5})
+    path = tmp_path / "checkpoints" / LAST
+    content = bytearray(path.read_bytes())
+    path.unlink()
+    if damage == "one bit":
+        content[len(content) // 2] ^= 1
+    path.write_bytes({"cut short": content[: len(content) // 2], "one bit": content, "empty": b""}[damage])
+    with pytest.raises(UserError, match=r"last\.ckpt"):
+        toy_fit(tmp_path)
+
+
+def test_validation_leaves_no_trace_on_training(tmp_path: Path) -> None:
+    often = toy_fit(tmp_path / "often", trainer={"val_check_interval": 3})
+    never = toy_fit(tmp_path / "never", trainer={"val_check_interval": 1000})
+    assert often.updates == never.updates
+    states = [read_checkpoint(tmp_path / name / "checkpoints" / LAST)["state_dict"] for name in ("often", "never")]
+    assert all(torch.equal(states[0][key], states[1][key]) for key in states[0] if key.startswith("model."))
+
+
+def test_the_transformer_resumes_bit_for_bit(tmp_path: Path) -> None:
+    for name, stops in (("two", (13, 20)), ("one", (20,))):
+        for stop in stops:
+            toy_fit(tmp_path / name, model=toy_model("transformer"), trainer={"max_steps": stop})
+    first, second = (read_checkpoint(tmp_path / name / "checkpoints" / LAST)["state_dict"] for name in ("one", "two"))
+    assert all(torch.equal(first[key], second[key]) for key in first if key.startswith("model."))
