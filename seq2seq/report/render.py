@@ -81,7 +81,13 @@ def write_report(report: Mapping[str, Any], folder: str | Path) -> ReportFiles:
     return paths
 
 
-ASSETS = {"theme_css": "theme.css", "report_css": "report.css", "heatmap_js": "heatmap.js", "report_js": "report.js"}
+ASSETS = {
+    "theme_css": "theme.css",
+    "report_css": "report.css",
+    "heatmap_css": "heatmap.css",
+    "heatmap_js": "heatmap.js",
+    "report_js": "report.js",
+}
 
 
 def script_json(value: Any) -> Markup:

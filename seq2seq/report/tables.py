@@ -28,7 +28,7 @@ def columns(report: Mapping[str, Any]) -> list[Column]:
     """The columns that have a value for at least one system."""
     baseline = report["baseline"]
     everything = [
-        _number("parameters", "Parameters", "Trained numbers, tied ones counted once", short_number, rising=False),
+        _number("parameters", "Params", "Trained numbers, tied ones counted once", short_number, rising=False),
         _metric(
             "bleu", "BLEU", "sacreBLEU with its 95% bootstrap interval; ± is the deviation over seeds", _with_interval
         ),
