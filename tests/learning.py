@@ -14,7 +14,7 @@ VOCABULARY = FIRST_DIGIT + 10
 
 
 def digit_batch(task: str, size: int, lengths: tuple[int, int], generator: torch.Generator) -> Batch:
-    """Random digit strings of lengths[0] .. lengths[1] digits; the target is the same ("copy") or turned ("reverse")."""
+    """Random strings of lengths[0] .. lengths[1] digits; the target is the same ("copy") or turned ("reverse")."""
     low, high = lengths
     length = torch.randint(low, high + 1, (size,), generator=generator)
     digits = torch.randint(FIRST_DIGIT, VOCABULARY, (size, high + 1), generator=generator)

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from seq2seq.attention import AdditiveScore, Attention, AttentionMemory, SoftAlignment
-from seq2seq.errors import UserError
 from seq2seq.interfaces import AttentionOutput, DecoderOutput, SampledAttention
 from seq2seq.layers.attentive_gru import AttentiveGRUWeights, attentive_gru
 from seq2seq.layers.dropout import Dropout
@@ -177,8 +176,6 @@ def create_bahdanau(
     tanh(W h), h the right-to-left encoder state at the first word (appendix A.2.2). cell: "gru" or "lstm". readout:
     "tanh" (faster) or "maxout" (the paper's).
     """
-    if layers < 1:
-        raise UserError(f"layers={layers} must be at least 1.")
     source_embedding, target_embedding, output = create_vocabulary_layers(
         source_vocabulary, target_vocabulary, joint_vocabulary, tie_embeddings, embedding_width, width
     )

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from seq2seq.attention import Attention, AttentionMemory
-from seq2seq.errors import UserError
 from seq2seq.interfaces import AttentionOutput, DecoderOutput
 from seq2seq.layers.dropout import Dropout
 from seq2seq.layers.embedding import Embedding
@@ -146,8 +145,6 @@ def create_luong(
     attention: queries (top decoder states) and keys (top encoder states) both have `width` features. cell: "gru" or
     "lstm". The paper's encoder reads in one direction (bidirectional=false).
     """
-    if layers < 1:
-        raise UserError(f"layers={layers} must be at least 1.")
     source_embedding, target_embedding, output = create_vocabulary_layers(
         source_vocabulary, target_vocabulary, joint_vocabulary, tie_embeddings, embedding_width, width
     )

@@ -60,7 +60,7 @@ class InitialState(nn.Module):
 
 class Readout(nn.Module):
     """Features for the output layer from the decoder's state s, the context c and the previous word's embedding e:
-    t = U s + V c + W e + b, then "tanh", or "maxout" (the larger of two candidates a feature, so U, V and W are twice as
+    t = U s + V c + W e + b, then "tanh", or "maxout" (the larger of two candidates a feature, so matrices are twice as
     large; Bahdanau et al. 2015, appendix A.2.2).
     """
 
