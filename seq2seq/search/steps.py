@@ -27,7 +27,10 @@ def model_step(model: Model) -> Step:
 
 def log_probabilities(model: Model, features: Tensor) -> Tensor:
     """features (..., D) -> (..., V) float32."""
-    return torch.log_softmax(model.logits(features).float(), -1)
+    logits = model.logits(features).float()
+    if logits.requires_grad:
+        return torch.log_softmax(logits, -1)
+    return torch.log_softmax(logits, -1, out=logits)  # in place: fresh memory of this size costs more than the sums
 
 
 @dataclass(frozen=True)

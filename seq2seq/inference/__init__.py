@@ -1,0 +1,1 @@
+"""Inference: bundles, the translator, and streams of lines."""

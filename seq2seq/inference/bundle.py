@@ -1,0 +1,245 @@
+"""A bundle: what translating needs and nothing more, in one folder.
+
+    config.yaml         format version, model, default search, languages, vocabulary sizes
+    model.safetensors   weights
+    tokenizer.model     or tokenizer.source.model and tokenizer.target.model
+    README.md           the model card
+
+Loading executes no pickle and builds nothing but this package's own classes.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+import seq2seq
+from seq2seq.data.tokenizer import TokenizerPair
+from seq2seq.errors import UserError
+from seq2seq.inference.build import build, read_yaml
+from seq2seq.inference.card import model_card
+from seq2seq.search import BeamSearch, GreedySearch, Sampling, Search
+
+FORMAT = 1
+CONFIG, WEIGHTS, CARD = "config.yaml", "model.safetensors", "README.md"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """model in eval mode; config is what config.yaml holds (see `describe`)."""
+
+    model: nn.Module
+    tokenizers: TokenizerPair
+    config: dict[str, Any]
+
+    @property
+    def search(self) -> Search:
+        """The default search."""
+        node = self.config.get("search")
+        return build(node, "search") if node else BeamSearch()
+
+    @property
+    def languages(self) -> tuple[str | None, str | None]:
+        """Source and target."""
+        languages = self.config.get("languages") or {}
+        return languages.get("source"), languages.get("target")
+
+    def save(self, folder: str | Path, metrics: Mapping[str, Any] | None = None) -> None:
+        """Write the folder; an older bundle there is replaced only once the new one is whole.
+
+        metrics: as in a run's metrics.json, for the model card.
+        """
+        folder = Path(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+        try:
+            save_file(unique_tensors(self.model), temporary / WEIGHTS, metadata={"format": "pt"})
+            self.tokenizers.save(temporary)
+            unshared = json.loads(json.dumps(self.config))  # YAML writes shared parts as aliases, which loading refuses
+            text = yaml.safe_dump(unshared, sort_keys=False, allow_unicode=True)
+            (temporary / CONFIG).write_text(text, encoding="utf-8")
+            (temporary / CARD).write_text(
+                model_card(self.config, count_parameters(self.model), metrics), encoding="utf-8"
+            )
+            temporary.chmod(0o755)
+            replace_folder(temporary, folder)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+
+    @classmethod
+    def load(cls, folder: str | Path, device: torch.device | str = "cpu") -> Bundle:
+        """Raises UserError for whatever is missing, damaged, hostile or of another format version."""
+        folder = Path(folder)
+        for name in (CONFIG, WEIGHTS):
+            if not (folder / name).is_file():
+                raise UserError(f"{folder} is not a bundle: it has no {name}")
+        try:
+            text = (folder / CONFIG).read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise UserError(f"{folder / CONFIG} is not UTF-8 text: the bundle is damaged") from error
+        config = read_yaml(text, str(folder / CONFIG))
+        if config.get("format") != FORMAT:
+            raise UserError(
+                f"{folder / CONFIG}: format {config.get('format')!r} is unknown; this version reads format {FORMAT}\n"
+                "Use the version of seq2seq that wrote the bundle, or a newer one."
+            )
+        try:
+            weights = load_file(folder / WEIGHTS, device="cpu")
+        except (SafetensorError, OSError, ValueError) as error:
+            raise UserError(f"{folder / WEIGHTS} is damaged or no safetensors file: {error}") from error
+        return assemble(config, weights, TokenizerPair.load(folder), str(folder), device)
+
+
+def load_bundle(path: str | Path, device: torch.device | str = "cpu") -> Bundle:
+    """From a bundle, a run's folder (its bundle/, else its best checkpoint) or a checkpoint file."""
+    path = Path(path)
+    if path.is_file():
+        return load_checkpoint(path, device)
+    if (path / CONFIG).is_file() and (path / WEIGHTS).is_file():
+        return Bundle.load(path, device)
+    if (path / "bundle").is_dir():
+        return Bundle.load(path / "bundle", device)
+    for name in ("best.ckpt", "last.ckpt"):
+        if (path / "checkpoints" / name).is_file():
+            return load_checkpoint(path / "checkpoints" / name, device)
+    found = "is neither a run's folder, a bundle nor a .ckpt file" if path.exists() else "does not exist"
+    raise UserError(f"checkpoint={path} {found}")
+
+
+def load_checkpoint(path: str | Path, device: torch.device | str = "cpu") -> Bundle:
+    """From a training checkpoint, read with weights-only loading: "state_dict" with the model under "model.", and
+    "seq2seq" with "config" (the run's, resolved) and "tokenizers" (bytes by file name)."""
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError, zipfile.BadZipFile, pickle.UnpicklingError) as error:
+        raise UserError(f"{path} cannot be read as a checkpoint: {str(error).splitlines()[0]}") from error
+    try:
+        state, run, saved = (
+            checkpoint["state_dict"],
+            checkpoint["seq2seq"]["config"],
+            checkpoint["seq2seq"]["tokenizers"],
+        )
+        weights = {name.removeprefix("model."): value for name, value in state.items() if name.startswith("model.")}
+        model, data = run["model"], run.get("data") or {}
+    except (TypeError, KeyError, AttributeError) as error:
+        raise UserError(f"{path} is not a checkpoint of this package: it lacks {error}") from error
+    tokenizers = TokenizerPair.from_state({name: bytes(value) for name, value in saved.items()})
+    languages = run.get("languages") or {
+        "source": data.get("source_language"),
+        "target": data.get("target_language"),
+    }
+    config = describe(model, run.get("search"), tokenizers, languages["source"], languages["target"])
+    return assemble(config, weights, tokenizers, str(path), device)
+
+
+def describe(
+    model: Mapping[str, Any],
+    search: Mapping[str, Any] | None,
+    tokenizers: TokenizerPair,
+    source_language: str | None,
+    target_language: str | None,
+) -> dict[str, Any]:
+    """A bundle's config: resolved plain nodes for model and search, languages, vocabulary sizes, format version."""
+    return {
+        "format": FORMAT,
+        "seq2seq": seq2seq.__version__,
+        "languages": {"source": source_language, "target": target_language},
+        "vocabulary": {
+            "source": len(tokenizers.source),
+            "target": len(tokenizers.target),
+            "joint": tokenizers.joint,
+        },
+        "model": dict(model),
+        "search": dict(search) if search else None,
+    }
+
+
+def assemble(
+    config: dict[str, Any],
+    weights: dict[str, Tensor],
+    tokenizers: TokenizerPair,
+    where: str,
+    device: torch.device | str,
+) -> Bundle:
+    """Build the model, check that everything fits, and fill it."""
+    sizes = {"source": len(tokenizers.source), "target": len(tokenizers.target), "joint": tokenizers.joint}
+    if config.get("vocabulary") != sizes:
+        raise UserError(f"{where}: the tokenizers ({sizes}) are not those of the config ({config.get('vocabulary')})")
+    node = config.get("model")
+    if not isinstance(node, dict) or not str(node.get("_target_")).startswith("seq2seq.models."):
+        raise UserError(f"{where}: the config names no model of this package (model._target_)")
+    model = build(
+        node,
+        f"{where}: model",
+        source_vocabulary=sizes["source"],
+        target_vocabulary=sizes["target"],
+        joint_vocabulary=sizes["joint"],
+    )
+    if not isinstance(model, nn.Module):
+        raise UserError(f"{where}: model._target_ built no model")
+    fill(model, weights, where)
+    bundle = Bundle(model.to(device).eval(), tokenizers, config)
+    if not isinstance(bundle.search, BeamSearch | GreedySearch | Sampling):
+        raise UserError(f"{where}: search._target_ is no search")
+    return bundle
+
+
+def fill(model: nn.Module, weights: dict[str, Tensor], where: str) -> None:
+    """Copy `weights` into the model; each shared tensor may be there under one of its names or under several."""
+    own = model.state_dict()
+    homes = {tensor.data_ptr(): name for name, tensor in own.items()}
+    given = {homes[own[name].data_ptr()] for name in weights if name in own}
+    missing = sorted(set(homes.values()) - given)
+    extra = sorted(weights.keys() - own.keys())
+    if missing or extra:
+        named = "; ".join(
+            f"{what} {', '.join(names[:3])}{' ...' if len(names) > 3 else ''}"
+            for what, names in (("missing", missing), ("unknown", extra))
+            if names
+        )
+        raise UserError(f"{where}: the weights do not belong to the configured model ({named})")
+    for name, tensor in weights.items():
+        if tensor.shape != own[name].shape or not tensor.is_floating_point() == own[name].is_floating_point():
+            raise UserError(
+                f"{where}: {name} is {tuple(tensor.shape)} {tensor.dtype}, the configured model needs "
+                f"{tuple(own[name].shape)} {own[name].dtype}"
+            )
+        own[name].copy_(tensor)
+
+
+def unique_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """The state dict with each tensor once, under its first name, on the CPU."""
+    found: dict[int, str] = {}
+    state = model.state_dict()
+    for name, tensor in state.items():
+        found.setdefault(tensor.data_ptr(), name)
+    return {name: state[name].detach().cpu().contiguous() for name in found.values()}
+
+
+def count_parameters(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def replace_folder(new: Path, folder: Path) -> None:
+    """Rename `new` to `folder`, moving an older folder of that name out of the way first."""
+    if not folder.exists():
+        new.rename(folder)
+        return
+    old = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.old."))
+    folder.rename(old / folder.name)
+    new.rename(folder)
+    shutil.rmtree(old)

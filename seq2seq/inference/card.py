@@ -1,0 +1,106 @@
+"""The model card that lies in a bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+
+def model_card(config: Mapping[str, Any], parameters: int, metrics: Mapping[str, Any] | None = None) -> str:
+    """Markdown: what the model is, what it was trained on, how well it does, how to use it.
+
+    config: a bundle's. metrics: as in a run's metrics.json, as far as they are known.
+    """
+    metrics = metrics or {}
+    languages = config.get("languages") or {}
+    source, target = languages.get("source") or "source", languages.get("target") or "target"
+    architecture = str(config["model"]["_target_"]).rpartition(".")[2].removeprefix("create_")
+    vocabulary = config["vocabulary"]
+    sizes = (
+        f"{vocabulary['source']:,} joint"
+        if vocabulary["joint"]
+        else (f"{vocabulary['source']:,} source, {vocabulary['target']:,} target")
+    )
+    lines = [
+        "---",
+        f"language: [{', '.join(code for code in languages.values() if code)}]",
+        "tags: [translation, seq2seq]",
+        "---",
+        f"# {architecture} {source}-{target}",
+        "",
+        f"Translates {source} to {target}. Written by seq2seq {config['seq2seq']}, bundle format {config['format']}.",
+        "",
+        f"- Architecture: {architecture}, {parameters:,} parameters",
+        f"- Vocabulary: {sizes} SentencePiece tokens",
+        f"- Training data: {metrics.get('data') or 'not recorded'}",
+        *_training(metrics.get("training") or {}),
+        "",
+        *_scores(metrics.get("splits") or {}),
+        "## Licence",
+        "",
+        "The weights follow from the training data: the data's licence and terms of use apply to them. Check them",
+        "before you pass this model on.",
+        "",
+        "## Use",
+        "",
+        "```",
+        "seq2seq translate checkpoint=THIS_FOLDER < input.txt > output.txt",
+        "```",
+        "",
+        "```python",
+        "from seq2seq import Translator",
+        "",
+        'for translation in Translator.load("THIS_FOLDER").translate(["A sentence."]):',
+        "    print(translation.text, translation.score)",
+        "```",
+        "",
+        "## Configuration",
+        "",
+        "```yaml",
+        yaml.safe_dump(
+            {"model": config["model"], "search": config["search"]}, sort_keys=False, allow_unicode=True
+        ).rstrip(),
+        "```",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _training(training: Mapping[str, Any]) -> list[str]:
+    if not training:
+        return []
+    epochs = training.get("epochs")
+    return [
+        f"- Training: {training.get('updates')} updates"
+        + (f", {epochs:.1f} epochs" if isinstance(epochs, int | float) else "")
+        + (f", {training['seconds'] / 3600:.2f} hours" if training.get("seconds") else "")
+    ]
+
+
+def _scores(splits: Mapping[str, Any]) -> list[str]:
+    rows = []
+    signatures = []
+    for name, split in splits.items():
+        bleu, chrf = split.get("bleu") or {}, split.get("chrf") or {}
+        if "score" not in bleu:
+            continue
+        interval = f" [{bleu['low']:.1f}, {bleu['high']:.1f}]" if bleu.get("low") is not None else ""
+        rows.append(
+            f"| {name} | {split.get('segments', '')} | {bleu['score']:.2f}{interval} | "
+            + (f"{chrf['score']:.2f} |" if "score" in chrf else "|")
+        )
+        signatures += [f"`{one['signature']}`" for one in (bleu, chrf) if one.get("signature")]
+    if not rows:
+        return []
+    return [
+        "## Scores",
+        "",
+        "| test set | segments | BLEU [95% interval] | chrF |",
+        "|---|---|---|---|",
+        *rows,
+        "",
+        "Signatures: " + ", ".join(dict.fromkeys(signatures)) if signatures else "",
+        "",
+    ]

@@ -1,0 +1,89 @@
+"""What a translator returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One of a source's translations.
+
+    text: plain text of one line. score and log_probability: see `seq2seq.search.Ranking`. tokens: target pieces without
+    EOS. finished: False when it was cut at the maximum length. alignment: (len(tokens), len(source_tokens)) float32
+    attention averaged over heads, if asked for and the model attends.
+    """
+
+    text: str
+    score: float
+    log_probability: float
+    tokens: list[str]
+    finished: bool
+    alignment: Tensor | None = None
+
+
+BLANK = Candidate("", 0.0, 0.0, [], True)
+"""The translation of a blank line."""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """nbest: the translations of one source, best first. source_tokens: its pieces as the model saw them, "</s>" after
+    each part. parts: into how many parts a long source was cut (0: blank). truncated: its end was left out."""
+
+    nbest: list[Candidate]
+    source_tokens: list[str]
+    parts: int
+    truncated: bool = False
+
+    @property
+    def text(self) -> str:
+        return self.nbest[0].text
+
+    @property
+    def score(self) -> float:
+        return self.nbest[0].score
+
+    @property
+    def tokens(self) -> list[str]:
+        return self.nbest[0].tokens
+
+    @property
+    def finished(self) -> bool:
+        return self.nbest[0].finished
+
+    @property
+    def alignment(self) -> Tensor | None:
+        return self.nbest[0].alignment
+
+    def record(self) -> dict[str, Any]:
+        """Plain values, as JSON lines hold them; attention is rounded to 4 digits."""
+        return {
+            **_record(self.nbest[0]),
+            "source_tokens": self.source_tokens,
+            "parts": self.parts,
+            "truncated": self.truncated,
+            "n_best": [_record(candidate) for candidate in self.nbest[1:]],
+        }
+
+
+def _record(candidate: Candidate) -> dict[str, Any]:
+    record = {name: value for name, value in vars(candidate).items() if name != "alignment"}
+    if candidate.alignment is not None:
+        rows = candidate.alignment.tolist()
+        record["alignment"] = [[round(weight, 4) for weight in row] for row in rows]
+    return record
+
+
+@dataclass(frozen=True)
+class ScoredPair:
+    """A given translation under the model. tokens: target pieces without EOS; token_log_probabilities: one for each and
+    one for EOS."""
+
+    score: float
+    log_probability: float
+    tokens: list[str]
+    token_log_probabilities: list[float]

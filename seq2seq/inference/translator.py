@@ -1,0 +1,315 @@
+"""Text in, translations out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from seq2seq.data.tokenizer import TokenizerPair
+from seq2seq.errors import UserError
+from seq2seq.inference.bundle import Bundle, load_bundle
+from seq2seq.inference.segments import cut_points
+from seq2seq.inference.translation import BLANK, Candidate, ScoredPair, Translation
+from seq2seq.interfaces import EOS, PAD, Hypothesis
+from seq2seq.search import BeamSearch, Sampling, Search, decode_batch, score_pairs
+
+FIRST_WINDOW = 64
+PART_NUMBERS = 1 << 40
+"""Part p of sentence n draws its random numbers as sentence n + p * 2 ** 40."""
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Batching:
+    """How texts become batches; results do not depend on it.
+
+    max_tokens: source tokens in one batch, padding included. window: texts that are sorted by length together, which is
+    also what memory holds. max_source_length: a source of more tokens is, by long_lines, "split" at a safe place
+    or "truncate"d.
+    """
+
+    max_tokens: int = 4096
+    window: int = 2000
+    max_source_length: int = 512
+    long_lines: str = "split"
+
+    def __post_init__(self) -> None:
+        for name in ("max_tokens", "window", "max_source_length"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise UserError(f"{name}={value!r} must be a whole number of at least 1")
+        if self.long_lines not in ("split", "truncate"):
+            raise UserError(f"long_lines={self.long_lines!r} is unknown; choose split or truncate")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a text that goes through the model at once. ids: without EOS."""
+
+    text: int
+    ids: list[int]
+    number: int
+    prefix: list[int]
+
+
+class Translator:
+    """Translates with one model, or with the mean of several models' probabilities (they share their tokenizers)."""
+
+    def __init__(
+        self,
+        bundles: Sequence[Bundle],
+        search: Search | None = None,
+        batching: Batching | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        if not bundles:
+            raise UserError("no checkpoint was given")
+        states = [bundle.tokenizers.state() for bundle in bundles]
+        if any(state != states[0] for state in states):
+            raise UserError("the checkpoints have different tokenizers; an ensemble needs models trained with the same")
+        self.models: list[Any] = [bundle.model for bundle in bundles]
+        self.tokenizers: TokenizerPair = bundles[0].tokenizers
+        self.languages = bundles[0].languages
+        self.search = search or bundles[0].search
+        self.batching = batching or Batching()
+        self.device = torch.device(device)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path | Sequence[str | Path],
+        device: torch.device | str = "cpu",
+        search: Search | None = None,
+        batching: Batching | None = None,
+    ) -> Translator:
+        """path: a run's folder, a bundle or a .ckpt; several make an ensemble. search: if not the bundle's own.
+
+        Raises:
+            UserError: nothing usable there, or a device that this machine does not have.
+        """
+        paths = [path] if isinstance(path, str | Path) else list(path)
+        device = find_device(device)
+        return cls([load_bundle(one, device) for one in paths], search, batching, device)
+
+    def translate(
+        self,
+        texts: str | Iterable[str],
+        *,
+        search: Search | None = None,
+        n_best: int | None = None,
+        alignment: bool = False,
+        prefixes: Iterable[str] | None = None,
+    ) -> Iterator[Translation]:
+        """Translations of `texts`, which may have no end, in their order, with bounded memory.
+
+        The first window is small so that the first translations come soon. prefixes: for each text what its translation
+        must begin with ("" for nothing). n_best and alignment: see `Translation`.
+        """
+        texts = [texts] if isinstance(texts, str) else texts
+        pairs = zip(texts, prefixes, strict=True) if prefixes is not None else ((text, "") for text in texts)
+        number = 0
+        for window in growing_windows(pairs, self.batching.window):
+            yield from self.translate_window(
+                [text for text, _ in window],
+                search=search,
+                n_best=n_best,
+                alignment=alignment,
+                prefixes=[prefix for _, prefix in window],
+                numbers=range(number, number + len(window)),
+            )
+            number += len(window)
+
+    def translate_window(
+        self,
+        texts: Sequence[str],
+        *,
+        search: Search | None = None,
+        n_best: int | None = None,
+        alignment: bool = False,
+        prefixes: Sequence[str] | None = None,
+        numbers: Sequence[int] | None = None,
+    ) -> list[Translation]:
+        """All of `texts` at once, sorted by length into batches. numbers: what seeds each text's random draws."""
+        search = with_n_best(search or self.search, n_best)
+        numbers = range(len(texts)) if numbers is None else numbers
+        starts = self.tokenizers.target.encode(list(prefixes)) if prefixes and any(prefixes) else [[] for _ in texts]
+        sources = self.tokenizers.source.encode(["" if text.isspace() else text for text in texts])
+        parts: list[Part] = []
+        truncated = set()
+        for text, (ids, number, start) in enumerate(zip(sources, numbers, starts, strict=True)):
+            cuts = cut_points(self.tokenizers.source.pieces(ids), self.batching.max_source_length) if ids else []
+            if len(cuts) > 1 and self.batching.long_lines == "truncate":
+                cuts = [self.batching.max_source_length]
+                truncated.add(text)
+            for part, (low, high) in enumerate(zip([0, *cuts], cuts, strict=False)):
+                parts.append(Part(text, ids[low:high], number + part * PART_NUMBERS, [] if part else start))
+        found: list[list[Hypothesis]] = [[] for _ in parts]
+        for batch in batches([len(part.ids) + 1 for part in parts], self.batching.max_tokens):
+            for place, hypotheses in zip(
+                batch, self._decode([parts[i] for i in batch], search, alignment), strict=True
+            ):
+                found[place] = hypotheses
+        grouped: list[list[int]] = [[] for _ in texts]
+        for place, one in enumerate(parts):
+            grouped[one.text].append(place)
+        return [
+            self._assemble(
+                [parts[place] for place in places], [found[place] for place in places], search, text in truncated
+            )
+            for text, places in enumerate(grouped)
+        ]
+
+    def score(
+        self, sources: Iterable[str], targets: Iterable[str | Sequence[str]], *, search: Search | None = None
+    ) -> Iterator[ScoredPair]:
+        """Scores of given translations, exactly what `search` (the default one if None) reports for the same tokens.
+
+        targets: texts, or sequences of target pieces (as in `Candidate.tokens`), which say exactly which tokens.
+        Nothing is split, shortened or left out.
+        """
+        pairs = zip(sources, targets, strict=True)
+        while window := list(islice(pairs, self.batching.window)):
+            yield from self._score([pair[0] for pair in window], [pair[1] for pair in window], search or self.search)
+
+    def _score(self, sources: list[str], targets: list[str | Sequence[str]], search: Search) -> Iterator[ScoredPair]:
+        source_ids = self.tokenizers.source.encode(sources)
+        target = self.tokenizers.target
+        texts = iter(target.encode([one for one in targets if isinstance(one, str)]))
+        target_ids = [next(texts) if isinstance(one, str) else self._ids(one) for one in targets]
+        found: list[ScoredPair | None] = [None] * len(sources)
+        lengths = [max(len(source), len(ids)) + 1 for source, ids in zip(source_ids, target_ids, strict=True)]
+        for batch in batches(lengths, self.batching.max_tokens):
+            source, mask = self._pad([source_ids[i] for i in batch])
+            scored = score_pairs(self.models, search.ranking, source, mask, [target_ids[i] for i in batch])
+            for place, one in zip(batch, scored, strict=True):
+                pieces = target.pieces(one.tokens)
+                found[place] = ScoredPair(one.score, one.log_probability, pieces, one.token_log_probabilities)
+        yield from (pair for pair in found if pair is not None)
+
+    @cached_property
+    def _vocabulary(self) -> dict[str, int]:
+        target = self.tokenizers.target
+        return {piece: number for number, piece in enumerate(target.pieces(range(len(target))))}
+
+    def _ids(self, pieces: Sequence[str]) -> list[int]:
+        try:
+            return [self._vocabulary[piece] for piece in pieces]
+        except KeyError as error:
+            raise UserError(f"the target token {error} is not in the vocabulary") from error
+
+    def _pad(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        rows = [torch.tensor([*ids, EOS]) for ids in sources]
+        source = pad_sequence(rows, batch_first=True, padding_value=PAD)
+        lengths = torch.tensor([len(row) for row in rows])
+        mask = torch.arange(source.shape[1]) < lengths[:, None]
+        return source.to(self.device), mask.to(self.device)
+
+    def _decode(self, parts: list[Part], search: Search, with_weights: bool) -> list[list[Hypothesis]]:
+        """One batch; where memory runs out, half of it at a time."""
+        source, mask = self._pad([part.ids for part in parts])
+        forced = any(part.prefix for part in parts)
+        try:
+            return decode_batch(
+                self.models,
+                search,
+                source,
+                mask,
+                prefix=[part.prefix for part in parts] if forced else None,
+                numbers=[part.number for part in parts],
+                with_weights=with_weights,
+            )
+        except torch.OutOfMemoryError:
+            if len(parts) == 1:
+                raise
+        half = len(parts) // 2
+        return self._decode(parts[:half], search, with_weights) + self._decode(parts[half:], search, with_weights)
+
+    def _assemble(
+        self, parts: list[Part], found: list[list[Hypothesis]], search: Search, truncated: bool
+    ) -> Translation:
+        if not parts:
+            return Translation([BLANK], [], 0)
+        source_tokens = [piece for part in parts for piece in (*self.tokenizers.source.pieces(part.ids), "</s>")]
+        joined = [list(candidate) for candidate in zip(*found, strict=False)]
+        texts = self.tokenizers.target.decode_batch([one.tokens for candidate in joined for one in candidate])
+        nbest = []
+        for number, candidate in enumerate(joined):
+            own = texts[number * len(parts) : (number + 1) * len(parts)]
+            log_probability = sum(one.log_probability for one in candidate)
+            nbest.append(
+                Candidate(
+                    text=" ".join(text for text in own if text),
+                    score=candidate[0].score if len(parts) == 1 else joint_score(candidate, search),
+                    log_probability=log_probability,
+                    tokens=self.tokenizers.target.pieces([token for one in candidate for token in one.tokens]),
+                    finished=all(one.finished for one in candidate),
+                    alignment=joint_alignment(candidate),
+                )
+            )
+        return Translation(nbest, source_tokens, len(parts), truncated)
+
+
+def joint_score(hypotheses: Sequence[Hypothesis], search: Search) -> float:
+    """Of the translations of a text's parts taken as one: summed log-probability by summed length (no coverage)."""
+    total = torch.tensor(sum(one.log_probability for one in hypotheses), dtype=torch.float64)
+    return float(search.ranking.score(total, sum(len(one.tokens) + one.finished for one in hypotheses), 0.0))
+
+
+def joint_alignment(hypotheses: Sequence[Hypothesis]) -> Tensor | None:
+    """(tokens, source tokens), the parts' attention along the diagonal, without the rows of EOS."""
+    blocks = [one.weights[: len(one.tokens)].mean(1) for one in hypotheses if one.weights is not None]
+    if len(blocks) < len(hypotheses):
+        return None
+    joint = torch.zeros(sum(block.shape[0] for block in blocks), sum(block.shape[1] for block in blocks))
+    row = column = 0
+    for block in blocks:
+        joint[row : row + block.shape[0], column : column + block.shape[1]] = block
+        row, column = row + block.shape[0], column + block.shape[1]
+    return joint
+
+
+def batches(lengths: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
+    """Places in `lengths`, longest first, in batches whose padded size is at most max_tokens (or one item)."""
+    order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
+    start = 0
+    while start < len(order):
+        size = max(1, max_tokens // lengths[order[start]])
+        yield order[start : start + size]
+        start += size
+
+
+def growing_windows(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Lists of items, each twice as long as the one before, up to `size`."""
+    iterator, now = iter(items), min(FIRST_WINDOW, size)
+    while window := list(islice(iterator, now)):
+        yield window
+        now = min(2 * now, size)
+
+
+def with_n_best(search: Search, n_best: int | None) -> Search:
+    """The same search with another n_best. Raises UserError if it cannot give so many."""
+    if n_best is None:
+        return search
+    if isinstance(search, BeamSearch | Sampling):
+        return dataclasses.replace(search, n_best=n_best)
+    if n_best != 1:
+        raise UserError(f"n_best={n_best} needs search=beam or search=sampling; greedy search finds one translation")
+    return search
+
+
+def find_device(device: torch.device | str) -> torch.device:
+    """Raises UserError if this machine lacks it."""
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"device={device} cannot be used here: {str(error).splitlines()[0]}") from error

@@ -1,0 +1,225 @@
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+import tiny
+import torch
+
+from seq2seq.errors import UserError
+from seq2seq.inference.bundle import load_bundle
+from seq2seq.inference.translator import Batching, Translator, batches, growing_windows
+from seq2seq.search import BeamSearch, GreedySearch, Sampling
+
+TEXTS = tiny.sentences(40, seed=9)
+
+
+KEPT = Path(__file__).parent / "kept"
+
+
+@pytest.fixture(scope="module")
+def bundle():
+    return load_bundle(KEPT / "bundle")
+
+
+@pytest.fixture(scope="module")
+def translator(bundle):
+    return Translator([bundle])
+
+
+def facts(translations):
+    return [(t.text, pytest.approx(t.score, abs=1e-5), t.tokens) for t in translations]
+
+
+def test_public_name():
+    import seq2seq
+
+    assert seq2seq.Translator is Translator
+
+
+@pytest.mark.parametrize("search", [None, GreedySearch(), Sampling(n_best=2, max_length_a=1.0)])
+def test_neither_batches_nor_windows_matter(bundle, translator, search):
+    expected = facts(translator.translate(TEXTS, search=search))
+    for batching in (Batching(max_tokens=1), Batching(max_tokens=30, window=7), Batching(window=1)):
+        assert facts(Translator([bundle], batching=batching).translate(TEXTS, search=search)) == expected
+
+
+def test_todays_bundle_translates_tomorrow(translator):
+    """The kept bundle was written by tiny.py and is never written again unless its format changes."""
+    expected = [json.loads(line) for line in (KEPT / "expected.jsonl").read_text(encoding="utf-8").splitlines()]
+    found = translator.translate([one["source"] for one in expected])
+    for one, translation in zip(expected, found, strict=True):
+        assert translation.text == one["text"]
+        assert translation.score == pytest.approx(one["score"], abs=1e-5)
+
+
+def test_order_alone(translator):
+    together = list(translator.translate(TEXTS))
+    assert len({t.text for t in together}) > 10
+    for place in (0, 7, 31):
+        assert facts(translator.translate(TEXTS[place])) == facts([together[place]])
+
+
+def test_endless_input(translator):
+    asked = 0
+
+    def texts():
+        nonlocal asked
+        for text in itertools.cycle(TEXTS):
+            asked += 1
+            yield text
+
+    found = list(itertools.islice(translator.translate(texts()), 100))
+    assert facts(found[:40]) == facts(translator.translate(TEXTS))
+    assert asked <= 64 + 128
+
+
+def test_what_comes_back(translator):
+    (one,) = translator.translate(TEXTS[:1], n_best=3, alignment=True)
+    assert len(one.nbest) == 3
+    assert one.text == one.nbest[0].text
+    assert [c.score for c in one.nbest] == sorted((c.score for c in one.nbest), reverse=True) or not one.finished
+    assert one.source_tokens[-1] == "</s>"
+    for candidate in one.nbest:
+        assert candidate.alignment.shape == (len(candidate.tokens), len(one.source_tokens))
+        torch.testing.assert_close(candidate.alignment.sum(1), torch.ones(len(candidate.tokens)))
+        pieces = translator.tokenizers.target
+        assert pieces.decode([translator._vocabulary[token] for token in candidate.tokens]) == candidate.text
+    assert next(translator.translate(TEXTS[:1])).alignment is None
+
+
+def test_blank_texts_never_meet_the_model(translator, monkeypatch):
+    texts = ["", " ", "\t", "\u00a0 \u3000", "\n"]
+    monkeypatch.setattr(translator, "models", None)
+    assert [(t.text, t.parts, t.finished) for t in translator.translate(texts)] == [("", 0, True)] * 5
+
+
+def test_any_text_gives_one_translation():
+    translator = Translator([tiny.bundle(tiny.TRANSFORMER, pair=tiny.tokenizers(byte_fallback=True))])
+    texts = ["\x00\x01\x1b[0m", "😀👩‍👩‍👧", "שלום עולם", "a\rb\nc", "\udc80", "▁ ▅ <s> </s> <pad>", "the " * 700]
+    found = list(translator.translate(texts, search=GreedySearch(max_length_a=0.1)))
+    assert len(found) == len(texts)
+    assert all("\n" not in one.text for one in found)
+
+
+def test_long_texts_are_split(bundle, translator):
+    text = " ".join(TEXTS[:12])
+    small = Translator([bundle], batching=Batching(max_source_length=20))
+    (one,) = small.translate(text, n_best=2, alignment=True)
+    assert one.parts > 1
+    assert not one.truncated
+    assert one.source_tokens.count("</s>") == one.parts
+    assert [t for t in one.source_tokens if t != "</s>"] == translator.tokenizers.source.pieces(
+        translator.tokenizers.source.encode([text])[0]
+    )
+    parts = [[]]
+    for token in one.source_tokens:
+        if token == "</s>":
+            parts.append([])
+        else:
+            parts[-1].append(translator._vocabulary[token])
+    alone = [next(translator.translate(translator.tokenizers.source.decode(ids))) for ids in parts[:-1]]
+    assert one.text == " ".join(t.text for t in alone if t.text)
+    assert one.nbest[0].log_probability == pytest.approx(sum(t.nbest[0].log_probability for t in alone), abs=1e-4)
+    lengths = sum(len(t.tokens) + t.finished for t in alone)
+    assert one.score == pytest.approx(one.nbest[0].log_probability / lengths, abs=1e-6)
+    assert one.alignment.shape == (len(one.tokens), len(one.source_tokens))
+
+
+def test_long_texts_are_truncated_on_request(bundle):
+    short = Translator([bundle], batching=Batching(max_source_length=20, long_lines="truncate"))
+    (one,) = short.translate(" ".join(TEXTS[:12]))
+    assert one.truncated
+    assert one.parts == 1
+    assert len(one.source_tokens) == 21
+
+
+def test_prefixes(translator):
+    prefixes = ["the cat" if place % 3 else "" for place in range(len(TEXTS))]
+    found = list(translator.translate(TEXTS, prefixes=prefixes))
+    assert all(one.text.startswith(prefix) for one, prefix in zip(found, prefixes, strict=True))
+    free = list(translator.translate(TEXTS))
+    assert [a.text for a in found[::3]] == [b.text for b in free[::3]]
+
+
+@pytest.mark.parametrize(
+    "search", [None, BeamSearch(beam_size=2, length_penalty=0.5, normalization="gnmt", coverage_penalty=0.2)]
+)
+def test_scores_of_given_translations_are_those_of_the_search(translator, search):
+    found = list(translator.translate(TEXTS, search=search))
+    ended = [(text, one) for text, one in zip(TEXTS, found, strict=True) if one.finished]
+    assert len(ended) > 5
+    scored = translator.score([text for text, _ in ended], [one.tokens for _, one in ended], search=search)
+    for (_, one), pair in zip(ended, scored, strict=True):
+        assert pair.tokens == one.tokens
+        assert pair.score == pytest.approx(one.score, abs=1e-5)
+        assert pair.log_probability == pytest.approx(one.nbest[0].log_probability, abs=1e-5)
+
+
+def test_scoring_text_and_blank_lines(translator):
+    pairs = list(translator.score(["the cat.", "", "a dog"], ["a cat.", "the", ""]))
+    assert [len(pair.token_log_probabilities) for pair in pairs] == [len(pair.tokens) + 1 for pair in pairs]
+    assert all(pair.score < 0 for pair in pairs)
+    with pytest.raises(UserError, match="vocabulary"):
+        list(translator.score(["a"], [["no such piece"]]))
+
+
+def test_sampling_depends_on_the_sentence_number(translator):
+    search = Sampling(max_length_a=1.0, temperature=3.0, seed=4)
+    first, second = translator.translate(["the cat sees a dog."] * 2, search=search)
+    assert first.text != second.text
+    (again,) = translator.translate_window(["the cat sees a dog."], search=search, numbers=[1])
+    assert again.text == second.text
+
+
+def test_ensembles_share_their_tokenizers():
+    pair = tiny.tokenizers()
+    one, two = tiny.bundle(tiny.BAHDANAU, 1, pair), tiny.bundle(tiny.TRANSFORMER, 2, pair)
+    mixed, single = Translator([one, two]), Translator([one])
+    assert [t.text for t in mixed.translate(TEXTS)] != [t.text for t in single.translate(TEXTS)]
+    assert facts(Translator([one, one]).translate(TEXTS)) == facts(single.translate(TEXTS))
+    with pytest.raises(UserError, match="tokenizers"):
+        Translator([one, tiny.bundle(tiny.RNN, 1, tiny.tokenizers(byte_fallback=True))])
+
+
+def test_memory_that_runs_out_halves_the_batch(translator, monkeypatch):
+    expected = facts(translator.translate(TEXTS))
+    from seq2seq.inference import translator as module
+
+    decode, sizes = module.decode_batch, []
+
+    def scarce(models, search, source, mask, **options):
+        sizes.append(len(source))
+        if len(source) > 3:
+            raise torch.OutOfMemoryError("out of memory")
+        return decode(models, search, source, mask, **options)
+
+    monkeypatch.setattr(module, "decode_batch", scarce)
+    assert facts(translator.translate(TEXTS)) == expected
+    assert max(sizes) > 3
+
+
+def test_wrong_values(translator):
+    for wrong in ({"max_tokens": 0}, {"window": -1}, {"max_source_length": 0}, {"long_lines": "drop"}):
+        with pytest.raises(UserError, match=next(iter(wrong))):
+            Batching(**wrong)
+    with pytest.raises(UserError, match="n_best"):
+        list(translator.translate(TEXTS, search=GreedySearch(), n_best=2))
+    with pytest.raises(UserError, match="n_best"):
+        list(translator.translate(TEXTS, n_best=9))
+    with pytest.raises(UserError, match="device"):
+        Translator.load("somewhere", device="warp")
+    with pytest.raises(UserError):
+        Translator([])
+
+
+def test_batches_keep_the_budget():
+    lengths = [3, 9, 1, 1, 4, 30, 2]
+    found = list(batches(lengths, 10))
+    assert sorted(place for batch in found for place in batch) == list(range(7))
+    assert all(max(lengths[i] for i in batch) * len(batch) <= 10 or len(batch) == 1 for batch in found)
+
+
+def test_windows_grow():
+    assert [len(window) for window in growing_windows(range(500), 200)] == [64, 128, 200, 108]
+    assert [len(window) for window in growing_windows(range(5), 2)] == [2, 2, 1]
