@@ -124,8 +124,9 @@ class TokenBatchSampler:
         multiple: int = 1,
         rank: int = 0,
         world_size: int = 1,
+        order: NDArray[np.int32] | None = None,
     ):
-        """Lengths (n,) are in tokens without end marks."""
+        """Lengths (n,) are in tokens without end marks. order: `sort_by_length` of them, if known."""
         if len(source_lengths) != len(target_lengths):
             raise ValueError(f"{len(source_lengths)} source but {len(target_lengths)} target lengths")
         for name, value in (("max_tokens", max_tokens), ("max_sentences", max_sentences), ("multiple", multiple)):
@@ -138,7 +139,7 @@ class TokenBatchSampler:
         self.seed, self.rank, self.world_size = seed, rank, world_size
         self.epoch = 0
         self.consumed = 0
-        self._order = sort_by_length(source_lengths, target_lengths)
+        self._order = sort_by_length(source_lengths, target_lengths) if order is None else order
         sorted_source, sorted_target = source_lengths[self._order], target_lengths[self._order]
         widths = np.maximum(sorted_source, sorted_target).astype(np.int32) + 1
         if multiple > 1:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from lightning.pytorch import LightningDataModule
 
-from seq2seq.data.batching import Integers, TokenBatchSampler, collate, cut, sort_by_length
+from seq2seq.data.batching import Integers, TokenBatchSampler, collate, cut
 from seq2seq.data.concatenation import ConcatenatedCorpus
 from seq2seq.data.corpus import Corpus, check_split
 from seq2seq.data.preparation import Filters, TokenStore, find_overlap, prepare_split, prepare_tokenizers
@@ -201,6 +201,7 @@ class TranslationData(LightningDataModule):
                 self.pad_to_multiple_of,
                 self.trainer.global_rank if self.trainer else 0,
                 self.trainer.world_size if self.trainer else 1,
+                store.order,
             )
             if self._position is not None:
                 sampler.load_state_dict(self._position)
@@ -215,12 +216,13 @@ class TranslationData(LightningDataModule):
     def _sampled(self, sampler: TokenBatchSampler, alpha: float) -> Callable[[Integers], Batch]:
         """Encode anew for each batch, seeded by its place in the training. Batches are cut by unsampled lengths, so
         they come out somewhat larger than max_tokens; a segment sampled longer than max_length keeps its usual ids."""
-        table, rows = self.corpus.load("train"), self._stores["train"].rows
+        table, store = self.corpus.load("train"), self._stores["train"]
 
         def make(indices: Integers) -> Batch:
             place = [self.seed, sampler.epoch, sampler.consumed, sampler.rank]
             seeds = np.random.SeedSequence(place).generate_state(2).tolist()
-            texts = table[rows[indices].tolist()]
+            rows = store.rows(indices)
+            texts = table[rows.tolist()]
             sides = []
             for side, tokenizer, seed in zip(
                 ("source", "target"), (self.tokenizers.source, self.tokenizers.target), seeds, strict=True
@@ -229,7 +231,7 @@ class TranslationData(LightningDataModule):
                 usual = tokenizer.encode(texts[side])
                 fits = self.filters.max_length
                 sides.append([ids if len(ids) <= fits else own for ids, own in zip(sampled, usual, strict=True)])
-            return collate(list(zip(*sides, strict=True)), rows[indices], self.pad_to_multiple_of)
+            return collate(list(zip(*sides, strict=True)), rows, self.pad_to_multiple_of)
 
         return make
 
@@ -243,11 +245,10 @@ class TranslationData(LightningDataModule):
         self.prepare()
         check_split(self.corpus, split)
         store = self._stores[split]
-        order = sort_by_length(store.source_lengths, store.target_lengths)
-        widths = np.maximum(store.source_lengths, store.target_lengths)[order].astype(np.int64) + 1
+        widths = np.maximum(store.source_lengths, store.target_lengths)[store.order].astype(np.int64) + 1
         bounds = cut(widths, max_tokens or self.max_tokens)
         for start, end in list(pairwise(bounds.tolist()))[rank::world_size]:
-            yield store.batch(order[start:end], self.pad_to_multiple_of)
+            yield store.batch(store.order[start:end], self.pad_to_multiple_of)
 
     def table(self, split: str) -> Dataset:
         """The split as a memory-mapped table: columns source, target and, where the corpus has it, alignment."""

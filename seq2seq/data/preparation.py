@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seq2seq.data.batching import Integers, collate_flat
+from seq2seq.data.batching import Integers, collate_flat, sort_by_length
 from seq2seq.data.cache import cached_folder, content_key
 from seq2seq.data.corpus import Corpus
 from seq2seq.data.tokenizer import TokenizerPair, TokenizerSettings, train_tokenizer
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-VERSION = 1
+VERSION = 2
 """Part of every key: raise it when preparation changes what it writes."""
 
 ROWS = 20_000
@@ -80,34 +80,42 @@ def texts(table: Dataset, *columns: str) -> Iterator[str]:
 class TokenStore:
     """Token ids of one split, in a flat file that is read pair by pair, so that memory does not grow with the corpus.
 
-    source_lengths, target_lengths (n,): tokens without end marks. rows (n,): each pair's position in its split.
-    counts: pairs in the split and what was left out of it.
+    source_lengths, target_lengths (n,): tokens without end marks. order (n,): pairs sorted by length. counts: pairs in
+    the split and what was left out of it.
     """
 
     def __init__(self, folder: Path):
         self.source_lengths: Integers = np.load(folder / "source_lengths.npy")
         self.target_lengths: Integers = np.load(folder / "target_lengths.npy")
-        self.rows: Integers = np.load(folder / "rows.npy", mmap_mode="r")
+        self.order: NDArray[np.int32] = np.load(folder / "order.npy", mmap_mode="r")
         description = json.loads((folder / "description.json").read_text(encoding="utf-8"))
         self.counts: dict[str, int] = description["counts"]
         self._type = np.dtype(description["type"])
         self._file = open(folder / "ids.bin", "rb", buffering=0)  # noqa: SIM115 (open as long as the store)
-        pair_lengths = self.source_lengths.astype(np.int64) + self.target_lengths
-        self._starts: NDArray[np.int64] = np.concatenate([[0], np.cumsum(pair_lengths)])
+        size = os.fstat(self._file.fileno()).st_size // self._type.itemsize
+        self._starts: Integers = np.zeros(len(self) + 1, np.uint32 if size < 1 << 32 else np.int64)
+        np.cumsum(self.source_lengths, out=self._starts[1:])
+        self._starts[1:] += np.cumsum(self.target_lengths, dtype=self._starts.dtype)
+        kept = folder / "rows.npy"
+        self._rows: Integers | None = np.load(kept, mmap_mode="r") if kept.exists() else None
 
     def __len__(self) -> int:
         return len(self.source_lengths)
+
+    def rows(self, indices: Integers) -> Integers:
+        """Positions of these pairs in their split."""
+        return indices if self._rows is None else self._rows[indices]
 
     def batch(self, indices: Integers, multiple: int = 1) -> Batch:
         """The Batch of these pairs; `Batch.rows` are their positions in the split."""
         source, target = self._read(indices)
         lengths = self.source_lengths[indices], self.target_lengths[indices]
-        return collate_flat(source, lengths[0], target, lengths[1], self.rows[indices], multiple)
+        return collate_flat(source, lengths[0], target, lengths[1], self.rows(indices), multiple)
 
     def _read(self, indices: Integers) -> tuple[Integers, Integers]:
         size = self._type.itemsize
-        starts = (self._starts[indices] * size).tolist()
-        ends = (self._starts[np.asarray(indices) + 1] * size).tolist()
+        starts = (self._starts[indices].astype(np.int64) * size).tolist()
+        ends = (self._starts[indices + 1].astype(np.int64) * size).tolist()
         handle = self._file.fileno()
         joined = b"".join([os.pread(handle, end - start, start) for start, end in zip(starts, ends, strict=True)])
         ids = np.frombuffer(joined, dtype=self._type)
@@ -150,8 +158,12 @@ def _encode(folder: Path, corpus: Corpus, split: str, tokenizers: TokenizerPair,
             total = int(lengths[0].sum() + lengths[1].sum())
             stream.write(np.fromiter(ids, id_type, total).tobytes())
             kept.append((rows, lengths[0], lengths[1]))
-    for name, parts in zip(("rows", "source_lengths", "target_lengths"), zip(*kept, strict=True), strict=True):
-        np.save(folder / f"{name}.npy", _compact(np.concatenate(parts)))
+    all_rows, all_source, all_target = (_compact(np.concatenate(parts)) for parts in zip(*kept, strict=True))
+    np.save(folder / "source_lengths.npy", all_source)
+    np.save(folder / "target_lengths.npy", all_target)
+    np.save(folder / "order.npy", sort_by_length(all_source, all_target))
+    if len(all_rows) < counts["pairs"]:
+        np.save(folder / "rows.npy", all_rows)
     (folder / "description.json").write_text(json.dumps({"type": id_type.str, "counts": counts}), encoding="utf-8")
 
 
