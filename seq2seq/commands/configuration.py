@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ def config_dir() -> Path:
 
 
 def launch(command: str, main: Main, arguments: list[str]) -> int:
-    """Compose `command`'s configuration from `arguments` as Hydra does and call `main` with it (once a job under -m)."""
+    """Compose `command`'s configuration as Hydra does and call `main` with it (once a job under -m)."""
     import hydra
 
     status = 0
@@ -52,15 +53,31 @@ def compose(config_name: str, overrides: list[str]) -> DictConfig:
     """The configuration of `config_name` under `overrides`, with Hydra's own node (for `choices`)."""
     import hydra
 
-    with hydra.initialize_config_dir(str(config_dir()), version_base="1.3"):
+    with _composition():
         try:
             return hydra.compose(config_name, overrides, return_hydra_config=True)
         except (hydra.errors.HydraException, OmegaConfBaseException) as error:
             raise UserError(explain(error, config_name, overrides)) from error
 
 
+@contextmanager
+def _composition() -> Iterator[None]:
+    """Hydra's compose interface, also within a command that Hydra itself has started."""
+    from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.initialize import get_gh_backup, restore_gh_from_backup
+
+    outer = get_gh_backup()
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(str(config_dir()), version_base="1.3"):
+            yield
+    finally:
+        restore_gh_from_backup(outer)
+
+
 def help_text(command: str) -> str:
-    """What `seq2seq COMMAND --help` prints: the command's YAML file, which documents itself, and the groups' choices."""
+    """What `seq2seq COMMAND --help` prints: the command's self-documenting YAML file, and the groups' choices."""
     text = (config_dir() / f"{command}.yaml").read_text(encoding="utf-8")
     keys = text.split("# hydra:")[0].rstrip()
     lines = [f"usage: seq2seq {command} [key=value ...] [-m] [--cfg job]", "", keys, "", "Choices:"]
@@ -115,7 +132,7 @@ def _without_details(command: str, overrides: list[str]) -> DictConfig:
     choices = [text for text in overrides if text.split("=")[0] in names]
     for attempt in (choices, []):
         try:
-            with hydra.initialize_config_dir(str(config_dir()), version_base="1.3"):
+            with _composition():
                 return hydra.compose(command, attempt)
         except (hydra.errors.HydraException, OmegaConfBaseException):
             continue

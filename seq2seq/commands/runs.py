@@ -76,8 +76,10 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     found = []
     for key in sorted({*flat_keys(old), *flat_keys(new)}):
         before, after = _value(old, key), _value(new, key)
-        if isinstance(before, dict) or isinstance(after, dict) or any(
-            key == name or key.startswith(f"{name}.") for name in NEUTRAL
+        if (
+            isinstance(before, dict)
+            or isinstance(after, dict)
+            or any(key == name or key.startswith(f"{name}.") for name in NEUTRAL)
         ):
             continue
         if before != after:
@@ -128,8 +130,10 @@ def _commit() -> str | None:
     if not (here / ".git").exists():
         return None
     try:
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
-        dirty = subprocess.run(["git", "status", "--porcelain", "-uno"], cwd=here, capture_output=True, text=True, check=True)
+        commit, changes = (
+            subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=True).stdout.strip()
+            for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
+        )
     except (OSError, subprocess.CalledProcessError):
         return None
-    return commit.stdout.strip() + ("+" if dirty.stdout.strip() else "")
+    return commit + ("+" if changes else "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from importlib import import_module
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -17,8 +17,8 @@ TRUSTED = ("seq2seq.", "lightning.", "torch.optim.")
 """Packages whose classes a configuration may name."""
 
 
-def check(config: DictConfig, command: str) -> None:
-    """Refuse what could not work.
+def check(config: DictConfig, command: str, ignore: Collection[str] = ()) -> None:
+    """Refuse what could not work. ignore: top-level keys to pass over.
 
     Raises:
         UserError: a key that nothing reads, a value of the wrong type, or a `_target_` outside the trusted packages.
@@ -30,9 +30,11 @@ def check(config: DictConfig, command: str) -> None:
     allowed = {str(key) for source in (own, *included) for key in source} - {"defaults", "hydra"}
     allowed |= {group for source in (own, *included) for group in _groups(source)}
     for key in config:
-        if key not in allowed:
+        if key not in allowed and key not in ignore:
             raise UserError(f"unknown key {str(key)!r}{nearest(str(key), allowed)}\nSee seq2seq {command} --help")
-    for path, node in targets(OmegaConf.to_container(config, resolve=True)):
+    plain = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(plain, dict)
+    for path, node in targets({key: value for key, value in plain.items() if key not in ignore}):
         check_target(path, node)
 
 

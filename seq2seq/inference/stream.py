@@ -241,8 +241,7 @@ def encode(translation: Translation, number: int | None) -> bytes:
     """One line of output; with a line number it is a JSON object."""
     if number is not None:
         return json.dumps({"line": number, **translation.record()}, ensure_ascii=False).encode("utf-8") + b"\n"
-    text = translation.text.replace("\n", " ").replace("\r", " ")
-    return text.encode("utf-8", "replace") + b"\n"
+    return translation.text.encode("utf-8", "replace") + b"\n"
 
 
 def count(translation: Translation, report: StreamReport) -> None:

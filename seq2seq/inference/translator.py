@@ -248,7 +248,7 @@ class Translator:
             log_probability = sum(one.log_probability for one in candidate)
             nbest.append(
                 Candidate(
-                    text=" ".join(text for text in own if text),
+                    text=one_line(" ".join(text for text in own if text)),
                     score=candidate[0].score if len(parts) == 1 else joint_score(candidate, search),
                     log_probability=log_probability,
                     tokens=self.tokenizers.target.pieces([token for one in candidate for token in one.tokens]),
@@ -257,6 +257,11 @@ class Translator:
                 )
             )
         return Translation(nbest, source_tokens, len(parts), truncated)
+
+
+def one_line(text: str) -> str:
+    """Line ends, which byte pieces can spell, become spaces: a translation is one line everywhere."""
+    return text.replace("\n", " ").replace("\r", " ")
 
 
 def joint_score(hypotheses: Sequence[Hypothesis], search: Search) -> float:

@@ -1,0 +1,37 @@
+"""`seq2seq report`: compare finished runs and outside systems."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+
+
+def main(config: DictConfig) -> int:
+    folders = [str(folder) for folder in config.runs] if OmegaConf.is_list(config.runs) else [str(config.runs)]
+    write_report(folders, Path(config.output or folders[0]), config.baseline, config.split, dict(config.hypotheses))
+    return 0
+
+
+def write_report(
+    folders: Sequence[str],
+    output: Path,
+    baseline: str | None = None,
+    split: str | None = None,
+    hypotheses: Mapping[str, str] | None = None,
+) -> None:
+    """Write the report on the runs below `folders` into `output`; print the table and where the report is."""
+    from rich.console import Console
+
+    from seq2seq.report.render import build_report
+    from seq2seq.report.study import collect
+    from seq2seq.report.tables import print_summary
+
+    study = collect(folders, hypotheses)
+    for note in study.notes:
+        print(f"note: {note}", file=sys.stderr)
+    files, report = build_report(study, output, baseline, split)
+    print_summary(report, Console())
+    print(f"\nreport: {files.html.resolve()}")

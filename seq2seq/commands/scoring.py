@@ -1,0 +1,136 @@
+"""Scoring a bundle on a corpus' test sets, by the same path as `seq2seq translate`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seq2seq.files import atomic_write
+
+if TYPE_CHECKING:
+    from seq2seq.data.datamodule import TranslationData
+    from seq2seq.inference.translator import Translator
+
+logger = logging.getLogger(__name__)
+
+PICTURES = 12
+"""Segments of each test set whose attention is kept."""
+
+
+def test_splits(data: TranslationData, wanted: Sequence[str] | None) -> list[str]:
+    """`wanted`, or every test set of the corpus."""
+    return list(wanted) if wanted is not None else [name for name in data.corpus.splits() if name.startswith("test")]
+
+
+def score_split(
+    translator: Translator,
+    data: TranslationData,
+    split: str,
+    search: dict[str, Any],
+    folder: Path | None,
+    tokenize: str = "13a",
+    lowercase: bool = False,
+) -> dict[str, Any]:
+    """Translate and score one split; its entry in metrics.json. Texts and attention are written to `folder`.
+
+    search: the plain configuration of the translator's search, which the entry repeats.
+    """
+    from seq2seq.evaluation.metrics import evaluate_texts
+    from seq2seq.training.validation import likelihood
+
+    sources, references = data.pairs(split)
+    began = time.perf_counter()
+    hypotheses = [one.text for one in translator.translate(sources)]
+    seconds = time.perf_counter() - began
+    entry = evaluate_texts(
+        hypotheses,
+        references,
+        sources,
+        tokenize=tokenize,
+        lowercase=lowercase,
+        reference_parts=reference_parts(data, split),
+    )
+    model = translator.models[0]
+    found = likelihood(model, list(data.evaluation_batches(split)), translator.device)
+    nll = math.fsum(value for value, _ in found.values()) / sum(tokens for _, tokens in found.values())
+    entry |= {"nll": nll, "perplexity": math.exp(min(nll, 700)), "alignment_error_rate": None}
+    if model.attends and "alignment" in data.table(split).column_names:
+        entry["alignment_error_rate"] = alignment_error(translator, data, split)
+    entry["decoding"] = {
+        "seconds": round(seconds, 3),
+        "sentences_per_second": round(len(sources) / seconds, 2),
+        "search": search,
+    }
+    if folder is not None:
+        for kind, lines in (("src", sources), ("ref", references), ("hyp", hypotheses)):
+            with atomic_write(folder / f"{split}.{kind}.txt") as stream:
+                stream.writelines(f"{line}\n" for line in lines)
+        if model.attends:
+            write_attention(translator, sources, folder / f"{split}.attention.jsonl")
+    logger.info(
+        "%s: BLEU %.2f, chrF %.2f, perplexity %.2f",
+        split,
+        entry["bleu"]["score"],
+        entry["chrf"]["score"],
+        entry["perplexity"],
+    )
+    return entry
+
+
+def reference_parts(data: TranslationData, split: str) -> list[list[str]] | None:
+    """The references that each segment of a joined test set was joined from; None for other sets."""
+    from seq2seq.data.concatenation import base_split
+
+    original, count = base_split(split)
+    if count == 1 or split == original:
+        return None
+    _, references = data.pairs(original)
+    return [references[start : start + count] for start in range(0, len(references) - count + 1, count)]
+
+
+def alignment_error(translator: Translator, data: TranslationData, split: str) -> float:
+    """AER of the attention while the references are force-decoded, against the corpus' gold alignments."""
+    from seq2seq.evaluation.alignment_error import alignment_error_rate, word_links
+    from seq2seq.search import GreedySearch
+
+    sources, references = data.pairs(split)
+    longest = max(map(len, data.tokenizers.target.encode(references)))
+    search = GreedySearch(max_length_a=0.0, max_length_b=longest)
+    predicted = []
+    forced = translator.translate(sources, search=search, alignment=True, prefixes=references)
+    for reference, one in zip(references, forced, strict=True):
+        pieces = data.tokenizers.target.pieces(data.tokenizers.target.encode([reference])[0])
+        source_pieces = [piece for piece in one.source_tokens if piece != "</s>"]
+        assert one.alignment is not None
+        predicted.append(word_links(one.alignment.numpy(), source_pieces, pieces))
+    gold = [[(source, target) for source, target in links] for links in data.table(split)["alignment"]]
+    return alignment_error_rate(predicted, gold)
+
+
+def write_attention(translator: Translator, sources: Sequence[str], path: Path) -> None:
+    """Attention over segments spread evenly over the set by length: {"row", "source", "target", "weights"} a line."""
+    by_length = sorted(range(len(sources)), key=lambda row: (len(sources[row].split()), row))
+    rows = sorted({by_length[len(sources) * place // PICTURES] for place in range(min(PICTURES, len(sources)))})
+    with atomic_write(path) as stream:
+        for row, one in zip(rows, translator.translate([sources[row] for row in rows], alignment=True), strict=True):
+            record = one.record()
+            if record.get("alignment"):
+                line = {"row": row, "source": one.source_tokens, "target": one.tokens, "weights": record["alignment"]}
+                stream.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+def write_word_counts(data: TranslationData, path: Path) -> None:
+    """How often each word occurs in the training targets."""
+    counts: Counter[str] = Counter()
+    table = data.table("train").select_columns(["target"])
+    for batch in table.iter(batch_size=10_000):
+        for text in batch["target"]:
+            counts.update(text.split())
+    with atomic_write(path) as stream:
+        json.dump(dict(counts.most_common(200_000)), stream, ensure_ascii=False)

@@ -1,0 +1,135 @@
+"""`seq2seq train`: from a configuration to a trained, scored run folder."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+
+from seq2seq.commands import runs
+from seq2seq.commands.console import talk_to
+from seq2seq.commands.scoring import score_split, test_splits, write_word_counts
+from seq2seq.files import atomic_write
+
+if TYPE_CHECKING:
+    from seq2seq.data.datamodule import TranslationData
+    from seq2seq.training.trainer import TrainingResult
+
+
+def main(config: DictConfig) -> int:
+    hydra = HydraConfig.get()
+    sweep = hydra.mode == RunMode.MULTIRUN
+    choices = dict(hydra.runtime.choices)
+    folder = runs.run_dir(config, choices, list(hydra.overrides.task), sweep)
+    return train(config, folder, choices)
+
+
+def train(config: DictConfig, folder: Path, choices: dict[str, Any]) -> int:
+    """Train in `folder`, or go on there; then score the best checkpoint. Returns the exit status.
+
+    Raises:
+        UserError: whatever is wrong with settings, data or machine.
+    """
+    settings = runs.plain(config)
+    if runs.finished(folder):
+        runs.claim(folder, settings)
+        print(f"{folder} is finished; its scores are in {folder / 'metrics.json'}", file=sys.stderr)
+        return 0
+    check_values(config)
+    runs.claim(folder, settings)
+    from seq2seq.training.interruption import TrainingInterrupted
+
+    with talk_to(folder / "train.log"):
+        try:
+            return _train(config, settings, folder, choices)
+        except TrainingInterrupted as stop:
+            print(str(stop), file=sys.stderr)
+            return stop.exit_code
+
+
+def check_values(config: DictConfig) -> None:
+    """Build all that needs no data, so that impossible values are refused before anything is prepared."""
+    instantiate(config.model, source_vocabulary=8, target_vocabulary=8, joint_vocabulary=config.tokenizer.joint)
+    for name in ("tokenizer", "trainer", "callbacks", "schedule", "search", "logger"):
+        instantiate(config[name])
+
+
+def prepared_data(config: DictConfig) -> TranslationData:
+    """The corpus of `config`, tokenized and cached."""
+    from seq2seq.data.datamodule import TranslationData
+
+    tokenizer = instantiate(config.tokenizer)
+    data = TranslationData.from_config(instantiate(config.data), tokenizer, config.seed)
+    data.prepare()
+    return data
+
+
+def _train(config: DictConfig, settings: dict[str, Any], folder: Path, choices: dict[str, Any]) -> int:
+    from seq2seq.training.loss import Criterion
+    from seq2seq.training.progress import seed_everything
+    from seq2seq.training.trainer import fit
+
+    data = prepared_data(config)
+    seed_everything(config.seed, 0)
+    result = fit(
+        instantiate(config.model, **data.vocabulary()),
+        data,
+        criterion=Criterion(config.label_smoothing),
+        optimizer=instantiate(config.optimizer),
+        schedule=instantiate(config.schedule),
+        search=instantiate(config.search),
+        trainer=instantiate(config.trainer),
+        callbacks=instantiate(config.callbacks),
+        run_dir=folder,
+        config=settings,
+        observers=[instantiate(config.logger)],
+        seed=config.seed,
+    )
+    if result.main:
+        finish(config, settings, folder, choices, data, result)
+    return 0
+
+
+def finish(
+    config: DictConfig,
+    settings: dict[str, Any],
+    folder: Path,
+    choices: dict[str, Any],
+    data: TranslationData,
+    result: TrainingResult,
+) -> None:
+    """Score the trained model on its test sets; write bundle/ and metrics.json."""
+    from seq2seq.inference.bundle import count_parameters, load_checkpoint
+    from seq2seq.inference.translator import Translator
+
+    bundle = load_checkpoint(result.checkpoint)
+    translator = Translator([bundle])
+    write_word_counts(data, folder / "word_counts.json")
+    metrics = {
+        "name": folder.name,
+        "model": choices["model"],
+        "data": choices["data"],
+        "experiment": choices.get("experiment"),
+        "seed": config.seed,
+        "languages": [data.source_language, data.target_language],
+        "sizes": data.sizes,
+        "parameters": count_parameters(bundle.model),
+        "training": result.summary(),
+        "splits": {
+            split: score_split(translator, data, split, settings["search"], folder)
+            for split in test_splits(data, config.test_splits)
+        },
+        **runs.provenance(),
+    }
+    bundle.save(folder / "bundle", metrics)
+    with atomic_write(folder / "metrics.json") as stream:
+        json.dump(metrics, stream, indent=1, ensure_ascii=False)
+        stream.write("\n")
+    for split, scores in metrics["splits"].items():
+        print(f"{folder}  {split}  BLEU {scores['bleu']['score']:.2f}  chrF {scores['chrf']['score']:.2f}")
