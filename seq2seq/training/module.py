@@ -79,7 +79,10 @@ class TranslationModule(LightningModule):
         matrices = [parameter for name, parameter in named if name not in self._vectors]
         vectors = [parameter for name, parameter in named if name in self._vectors]
         groups: list[dict[str, Any]] = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
-        optimizer = self.make_optimizer([group for group in groups if group["params"]])
+        try:
+            optimizer = self.make_optimizer([group for group in groups if group["params"]])
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise UserError(f"the optimizer cannot be made: {error}\nSee the keys under optimizer.") from error
         self._base_rates = [float(group["lr"]) for group in optimizer.param_groups]
         # A fused optimizer would unscale float16 gradients itself, after the hook that normalises and clips them.
         optimizer._step_supports_amp_scaling = False  # type: ignore[attr-defined]
