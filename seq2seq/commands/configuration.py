@@ -32,13 +32,17 @@ def launch(command: str, main: Main, arguments: list[str]) -> int:
     import hydra
 
     status = 0
+    refused: list[UserError] = []
 
     def task(config: DictConfig) -> None:
         nonlocal status
         from seq2seq.commands.validation import check
 
-        check(config, command)
-        status = main(config) or 0
+        try:
+            check(config, command)
+            status = max(status, main(config) or 0)
+        except UserError as error:  # kept from Hydra, which would print its own account of it
+            refused.append(error)
 
     os.environ["HYDRA_FULL_ERROR"] = "1"
     sys.argv = [f"seq2seq {command}", *arguments]
@@ -46,7 +50,26 @@ def launch(command: str, main: Main, arguments: list[str]) -> int:
         hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=command)(task)()
     except (hydra.errors.HydraException, OmegaConfBaseException) as error:
         raise UserError(explain(error, command, arguments)) from error
+    if refused:
+        raise refused[0]
     return status
+
+
+def build(node: DictConfig, **keywords: Any) -> Any:
+    """What a node's `_target_` makes of its values, and of `keywords`.
+
+    Raises:
+        UserError: its constructor refuses them.
+    """
+    from hydra.errors import InstantiationException
+    from hydra.utils import instantiate
+
+    try:
+        return instantiate(node, **keywords)
+    except InstantiationException as error:
+        if isinstance(error.__cause__, UserError):
+            raise error.__cause__ from None
+        raise UserError(f"{node.get('_target_')}: {error.__cause__ or error}") from error
 
 
 def compose(config_name: str, overrides: list[str]) -> DictConfig:

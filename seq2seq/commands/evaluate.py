@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
+from seq2seq.commands.configuration import build
 from seq2seq.commands.console import talk_to
 from seq2seq.commands.scoring import score_split, test_splits
 from seq2seq.commands.translate import chosen_search
@@ -49,7 +49,7 @@ def score_checkpoint(config: DictConfig) -> dict[str, Any]:
     settings = run_settings(Path(config.checkpoint))
     if config.data_root is not None:
         settings.data.root = config.data_root
-    data = TranslationData.from_config(instantiate(settings.data), translator.tokenizers, settings.seed)
+    data = TranslationData.from_config(build(settings.data), translator.tokenizers, settings.seed)
     data.prepare()
     output = None if config.output is None else Path(config.output)
     search = OmegaConf.to_container(config.search if chosen_search(config) else settings.search, resolve=True)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from seq2seq.commands import runs
+from seq2seq.commands.configuration import build
 from seq2seq.commands.console import talk_to
 from seq2seq.commands.scoring import score_split, test_splits, write_word_counts
 from seq2seq.files import atomic_write
@@ -55,17 +55,17 @@ def train(config: DictConfig, folder: Path, choices: dict[str, Any]) -> int:
 
 def check_values(config: DictConfig) -> None:
     """Build all that needs no data, so that impossible values are refused before anything is prepared."""
-    instantiate(config.model, source_vocabulary=8, target_vocabulary=8, joint_vocabulary=config.tokenizer.joint)
+    build(config.model, source_vocabulary=8, target_vocabulary=8, joint_vocabulary=config.tokenizer.joint)
     for name in ("tokenizer", "trainer", "callbacks", "schedule", "search", "logger"):
-        instantiate(config[name])
+        build(config[name])
 
 
 def prepared_data(config: DictConfig) -> TranslationData:
     """The corpus of `config`, tokenized and cached."""
     from seq2seq.data.datamodule import TranslationData
 
-    tokenizer = instantiate(config.tokenizer)
-    data = TranslationData.from_config(instantiate(config.data), tokenizer, config.seed)
+    tokenizer = build(config.tokenizer)
+    data = TranslationData.from_config(build(config.data), tokenizer, config.seed)
     data.prepare()
     return data
 
@@ -78,17 +78,17 @@ def _train(config: DictConfig, settings: dict[str, Any], folder: Path, choices: 
     data = prepared_data(config)
     seed_everything(config.seed, 0)
     result = fit(
-        instantiate(config.model, **data.vocabulary()),
+        build(config.model, **data.vocabulary()),
         data,
         criterion=Criterion(config.label_smoothing),
-        optimizer=instantiate(config.optimizer),
-        schedule=instantiate(config.schedule),
-        search=instantiate(config.search),
-        trainer=instantiate(config.trainer),
-        callbacks=instantiate(config.callbacks),
+        optimizer=build(config.optimizer),
+        schedule=build(config.schedule),
+        search=build(config.search),
+        trainer=build(config.trainer),
+        callbacks=build(config.callbacks),
         run_dir=folder,
         config=settings,
-        observers=[instantiate(config.logger)],
+        observers=[build(config.logger)],
         seed=config.seed,
     )
     if result.main:
