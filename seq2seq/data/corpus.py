@@ -229,10 +229,16 @@ class HubCorpus:
 
     def _source(self, split: str) -> Dataset:
         if split not in self._loaded:
-            self._loaded[split] = self._open(self._theirs[split]).flatten()
+            self._loaded[split] = self._open(self._theirs[split])
         return self._loaded[split]
 
-    def _open(self, theirs: str) -> Dataset:
+    def read_pairs(self, split: str) -> Iterator[readers.Pair]:
+        """The split's pairs in order, streamed from the hub (or the local files) without keeping them."""
+        for columns in self._columns(self._open(self._theirs[split], streaming=True)):
+            yield from zip(columns["source"], columns["target"], strict=True)
+
+    def _open(self, theirs: str, streaming: bool = False) -> Any:
+        """A Dataset, or when streaming something that can be iterated in the same way."""
         import datasets
 
         try:
@@ -241,7 +247,9 @@ class HubCorpus:
             if (Path(self.path) / "dataset_info.json").is_file():
                 return datasets.load_from_disk(self.path)
             prepared = str(Path(self.cache_dir) / "hub")
-            return datasets.load_dataset(self.path, self.name, split=theirs, revision=self.revision, cache_dir=prepared)
+            return datasets.load_dataset(
+                self.path, self.name, split=theirs, revision=self.revision, cache_dir=prepared, streaming=streaming
+            )
         except Exception as error:
             reason = (str(error).splitlines() or [""])[0] or type(error).__name__
             raise UserError(
@@ -250,14 +258,23 @@ class HubCorpus:
             ) from error
 
     def _read(self, split: str) -> Iterator[Columns]:
-        table = self._source(split)
-        sides = ((self.columns[0], self.source_language, "source"), (self.columns[1], self.target_language, "target"))
-        names = [readers.find_column(self.path, table.column_names, *side) for side in sides]
-        for batch in table.select_columns(list(dict.fromkeys(names))).iter(batch_size=readers.BATCH_ROWS):
-            columns = [batch[name] for name in names]
-            if not all(isinstance(text, str | None) for column in columns for text in column):
-                raise UserError(f"{self.path}: columns {names[0]!r} and {names[1]!r} do not both hold text.")
-            yield {
-                side: [readers.clean(text) for text in column]
-                for side, column in zip(("source", "target"), columns, strict=True)
-            }
+        return self._columns(self._source(split))
+
+    def _columns(self, table: Any) -> Iterator[Columns]:
+        sides = (("source", self.columns[0], self.source_language), ("target", self.columns[1], self.target_language))
+        for batch in table.iter(batch_size=readers.BATCH_ROWS):
+            columns = {}
+            for side, wanted, language in sides:
+                name = readers.find_column(self.path, _names(batch), wanted, language, side)
+                head, _, inner = name.partition(".")
+                texts = batch[name] if name in batch else [cell[inner] for cell in batch[head]]
+                if not all(isinstance(text, str | None) for text in texts):
+                    raise UserError(f"{self.path}: column {name!r} does not hold text.")
+                columns[side] = [readers.clean(text) for text in texts]
+            yield columns
+
+
+def _names(batch: Columns) -> list[str]:
+    """Names of a batch's columns, and column.key for those that hold dictionaries."""
+    nested = [f"{name}.{key}" for name, cells in batch.items() if isinstance(cells[0], dict) for key in cells[0]]
+    return [*batch, *nested]

@@ -16,6 +16,7 @@ from seq2seq.data.batching import Integers, TokenBatchSampler, collate, cut
 from seq2seq.data.concatenation import ConcatenatedCorpus
 from seq2seq.data.corpus import Corpus, check_split
 from seq2seq.data.preparation import Filters, TokenStore, find_overlap, prepare_split, prepare_tokenizers
+from seq2seq.data.streaming import EvaluationSplits, StreamedCorpus, StreamLoader, stream_tokenizers
 from seq2seq.data.tokenizer import TokenizerPair, TokenizerSettings
 from seq2seq.errors import UserError
 from seq2seq.interfaces import Batch
@@ -57,7 +58,8 @@ class TranslationData(LightningDataModule):
     `passes`, `seed`).
     max_length, length_ratio: see Filters. max_tokens, max_sentences: size of a training batch, see TokenBatchSampler.
     pad_to_multiple_of: batch widths are rounded up to a multiple of it. pin_memory: training batches in pinned memory.
-    cache_dir: where tables, tokenizers and ids are kept.
+    streaming: read the training split while training instead of keeping it on disk, see StreamLoader. cache_dir: where
+    tables, tokenizers and ids are kept.
 
     `prepare()` first (it is idempotent and cheap when all is cached); then `tokenizers`, `sizes`, `vocabulary()`,
     `train_dataloader()`, `pairs(split)`, `evaluation_batches(split)` are there. `state_dict` holds the position in the
@@ -66,7 +68,7 @@ class TranslationData(LightningDataModule):
 
     tokenizers: TokenizerPair
     sizes: dict[str, int]
-    """Pairs a split; for "train" after filtering."""
+    """Pairs a split; for "train" after filtering, and left out when streaming."""
 
     def __init__(
         self,
@@ -80,6 +82,7 @@ class TranslationData(LightningDataModule):
         max_sentences: int | None = None,
         pad_to_multiple_of: int = 1,
         pin_memory: bool = False,
+        streaming: bool = False,
         cache_dir: str | Path = "data/cache",
     ):
         super().__init__()
@@ -88,8 +91,15 @@ class TranslationData(LightningDataModule):
                 raise UserError(f"data.{name}={value} must be positive.")
         if max_sentences is not None and max_sentences < 1:
             raise UserError(f"data.max_sentences={max_sentences} must be positive.")
-        joined = ConcatenatedCorpus(corpus, **(concatenation or {}), cache_dir=cache_dir)
-        self.corpus: Corpus = joined
+        self._streamed: StreamedCorpus | None = None
+        if streaming:
+            if not isinstance(corpus, StreamedCorpus):
+                raise UserError("data.streaming=true works with data=files, data=hub and others read from files.")
+            if concatenation and (concatenation.get("train", 1) > 1 or concatenation.get("passes", 1) > 1):
+                raise UserError("data.streaming=true cannot join training segments: set data.concatenation.train=1.")
+            self._streamed = corpus
+            corpus = EvaluationSplits(corpus, cache_dir)
+        self.corpus: Corpus = ConcatenatedCorpus(corpus, **(concatenation or {}), cache_dir=cache_dir)
         self.seed = seed
         self.filters = Filters(max_length, length_ratio)
         self.max_tokens = max_tokens
@@ -98,8 +108,8 @@ class TranslationData(LightningDataModule):
         self.pin_memory = pin_memory
         self.cache_dir = cache_dir
         self._tokenizer = tokenizer
-        self._stores: dict[str, TokenStore] = {}
-        self._loader: BatchLoader | None = None
+        self._stores: dict[str, TokenStore] | None = None
+        self._loader: BatchLoader | StreamLoader | None = None
         self._position: dict[str, int] | None = None
 
     @classmethod
@@ -124,18 +134,20 @@ class TranslationData(LightningDataModule):
 
     def prepare(self) -> None:
         """Train or fetch tokenizers, encode every split. Raises UserError for whatever is wrong with the data."""
-        if self._stores:
+        if self._stores is not None:
             return
-        splits = self.corpus.splits()
         if isinstance(self._tokenizer, TokenizerPair):
             self.tokenizers = self._tokenizer
+        elif self._streamed:
+            self.tokenizers = stream_tokenizers(self._streamed, self._tokenizer, self.cache_dir)
         else:
             self.tokenizers = prepare_tokenizers(self.corpus, self._tokenizer, self.cache_dir)
         stores = {}
-        for split in splits:
+        for split in self.corpus.splits():
             filters = self.filters if split == "train" else None
             stores[split] = prepare_split(self.corpus, split, self.tokenizers, filters, self.cache_dir)
-        self._report(stores["train"])
+        if not self._streamed:
+            self._report(stores["train"])
         self.sizes = {split: len(store) for split, store in stores.items()}
         self._stores = stores
 
@@ -184,31 +196,60 @@ class TranslationData(LightningDataModule):
             "joint_vocabulary": pair.joint,
         }
 
-    def train_dataloader(self) -> BatchLoader:
+    def train_dataloader(self) -> BatchLoader | StreamLoader:
         """The training batches of this process, always the same loader: each `iter` goes on where the last one stopped.
 
         Under a trainer with several processes each gets its own share.
         """
         if self._loader is None:
             self.prepare()
-            store = self._stores["train"]
-            sampler = TokenBatchSampler(
-                store.source_lengths,
-                store.target_lengths,
-                self.max_tokens,
-                self.seed,
-                self.max_sentences,
-                self.pad_to_multiple_of,
-                self.trainer.global_rank if self.trainer else 0,
-                self.trainer.world_size if self.trainer else 1,
-                store.order,
-            )
+            rank, world_size = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
+            self._loader = self._stream(rank, world_size) if self._streamed else self._batches(rank, world_size)
             if self._position is not None:
-                sampler.load_state_dict(self._position)
-            sampling = self._tokenizer.sampling if isinstance(self._tokenizer, TokenizerSettings) else 0.0
-            make = self._sampled(sampler, sampling) if sampling else self._stored(store)
-            self._loader = BatchLoader(sampler, make, self.pin_memory)
+                self._loader.load_state_dict(self._position)
         return self._loader
+
+    @property
+    def _sampling(self) -> float:
+        return self._tokenizer.sampling if isinstance(self._tokenizer, TokenizerSettings) else 0.0
+
+    def _stream(self, rank: int, world_size: int) -> StreamLoader:
+        assert self._streamed
+        return StreamLoader(
+            self._streamed,
+            self.tokenizers,
+            self.filters,
+            self.max_tokens,
+            self.seed,
+            self.max_sentences,
+            self.pad_to_multiple_of,
+            self._sampling,
+            self.pin_memory,
+            rank,
+            world_size,
+        )
+
+    def _batches(self, rank: int, world_size: int) -> BatchLoader:
+        store = self._store("train")
+        sampler = TokenBatchSampler(
+            store.source_lengths,
+            store.target_lengths,
+            self.max_tokens,
+            self.seed,
+            self.max_sentences,
+            self.pad_to_multiple_of,
+            rank,
+            world_size,
+            store.order,
+        )
+        make = self._sampled(sampler, self._sampling) if self._sampling else self._stored(store)
+        return BatchLoader(sampler, make, self.pin_memory)
+
+    def _store(self, split: str) -> TokenStore:
+        self.prepare()
+        check_split(self.corpus, split)
+        assert self._stores
+        return self._stores[split]
 
     def _stored(self, store: TokenStore) -> Callable[[Integers], Batch]:
         return lambda indices: store.batch(indices, self.pad_to_multiple_of)
@@ -216,7 +257,7 @@ class TranslationData(LightningDataModule):
     def _sampled(self, sampler: TokenBatchSampler, alpha: float) -> Callable[[Integers], Batch]:
         """Encode anew for each batch, seeded by its place in the training. Batches are cut by unsampled lengths, so
         they come out somewhat larger than max_tokens; a segment sampled longer than max_length keeps its usual ids."""
-        table, store = self.corpus.load("train"), self._stores["train"]
+        table, store = self.corpus.load("train"), self._store("train")
 
         def make(indices: Integers) -> Batch:
             place = [self.seed, sampler.epoch, sampler.consumed, sampler.rank]
@@ -242,9 +283,7 @@ class TranslationData(LightningDataModule):
 
         max_tokens: as in training, data.max_tokens if None. Nothing is shortened or left out.
         """
-        self.prepare()
-        check_split(self.corpus, split)
-        store = self._stores[split]
+        store = self._store(split)
         widths = np.maximum(store.source_lengths, store.target_lengths)[store.order].astype(np.int64) + 1
         bounds = cut(widths, max_tokens or self.max_tokens)
         for start, end in list(pairwise(bounds.tolist()))[rank::world_size]:

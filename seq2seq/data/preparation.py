@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain, compress
 from pathlib import Path
@@ -30,6 +30,7 @@ VERSION = 2
 """Part of every key: raise it when preparation changes what it writes."""
 
 ROWS = 20_000
+SIDES = ("source", "target")
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,20 @@ class Filters:
         if self.length_ratio is not None and self.length_ratio < 1:
             raise UserError(f"data.length_ratio={self.length_ratio} must be at least 1.")
 
+    def keep(self, source: Integers, target: Integers, counts: dict[str, int] | None = None) -> NDArray[np.bool_]:
+        """Which pairs stay, by their lengths (n,). What goes is added to counts "empty", "too_long" and "ratio"."""
+        shorter, longer = np.minimum(source, target), np.maximum(source, target)
+        empty = shorter == 0
+        too_long = ~empty & (longer > self.max_length)
+        ratio = np.zeros_like(empty)
+        if self.length_ratio is not None:
+            ratio = ~empty & ~too_long & (longer > self.length_ratio * shorter)
+        if counts is not None:
+            for name, flags in (("empty", empty), ("too_long", too_long), ("ratio", ratio)):
+                counts[name] += int(flags.sum())
+        left_out: NDArray[np.bool_] = empty | too_long | ratio
+        return ~left_out
+
 
 def prepare_tokenizers(corpus: Corpus, settings: TokenizerSettings, cache_dir: str | Path) -> TokenizerPair:
     """Tokenizers trained on the training split alone, from the cache if they are there."""
@@ -57,17 +72,19 @@ def prepare_tokenizers(corpus: Corpus, settings: TokenizerSettings, cache_dir: s
     def build(folder: Path) -> None:
         table = corpus.load("train")
         logger.info("training %s tokenizers on %d pairs", settings.kind, len(table))
-        if settings.joint:
-            tokenizer = train_tokenizer(lambda: texts(table, "source", "target"), 2 * len(table), settings)
-            pair = TokenizerPair(tokenizer, tokenizer)
-        else:
-            pair = TokenizerPair(
-                train_tokenizer(lambda: texts(table, "source"), len(table), settings),
-                train_tokenizer(lambda: texts(table, "target"), len(table), settings),
-            )
-        pair.save(folder)
+        train_pair(lambda *sides: texts(table, *(SIDES[side] for side in sides)), len(table), settings).save(folder)
 
     return TokenizerPair.load(cached_folder(cache_dir, "tokenizer", key, build))
+
+
+def train_pair(sides: Callable[..., Iterable[str]], count: int, settings: TokenizerSettings) -> TokenizerPair:
+    """Train a pair on `count` text pairs. sides(0), sides(1) and sides(0, 1) yield source, target and all texts."""
+    if settings.joint:
+        tokenizer = train_tokenizer(lambda: sides(0, 1), 2 * count, settings)
+        return TokenizerPair(tokenizer, tokenizer)
+    return TokenizerPair(
+        train_tokenizer(lambda: sides(0), count, settings), train_tokenizer(lambda: sides(1), count, settings)
+    )
 
 
 def texts(table: Dataset, *columns: str) -> Iterator[str]:
@@ -151,7 +168,7 @@ def _encode(folder: Path, corpus: Corpus, split: str, tokenizers: TokenizerPair,
             rows = np.arange(counts["pairs"], counts["pairs"] + len(source))
             counts["pairs"] += len(source)
             if filters:
-                keep = _keep(lengths[0], lengths[1], filters, counts)
+                keep = filters.keep(lengths[0], lengths[1], counts)
                 source, target = list(compress(source, keep)), list(compress(target, keep))
                 rows, lengths = rows[keep], [side[keep] for side in lengths]
             ids = chain.from_iterable(chain.from_iterable(zip(source, target, strict=True)))
@@ -165,19 +182,6 @@ def _encode(folder: Path, corpus: Corpus, split: str, tokenizers: TokenizerPair,
     if len(all_rows) < counts["pairs"]:
         np.save(folder / "rows.npy", all_rows)
     (folder / "description.json").write_text(json.dumps({"type": id_type.str, "counts": counts}), encoding="utf-8")
-
-
-def _keep(source: Integers, target: Integers, filters: Filters, counts: dict[str, int]) -> NDArray[np.bool_]:
-    shorter, longer = np.minimum(source, target), np.maximum(source, target)
-    empty = shorter == 0
-    too_long = ~empty & (longer > filters.max_length)
-    ratio = np.zeros_like(empty)
-    if filters.length_ratio is not None:
-        ratio = ~empty & ~too_long & (longer > filters.length_ratio * shorter)
-    for name, flags in (("empty", empty), ("too_long", too_long), ("ratio", ratio)):
-        counts[name] += int(flags.sum())
-    left_out: NDArray[np.bool_] = empty | too_long | ratio
-    return ~left_out
 
 
 def _compact(values: Integers) -> Integers:

@@ -13,7 +13,8 @@ LoaderState = dict[str, int]
 
 class Loader(Protocol):
     """Batches of one epoch at a time, as `TranslationData.train_dataloader()`: each `iter` goes on where the state
-    says, with the next epoch when one is done. The state's "epoch", "consumed" and "batches" tell where it is.
+    says, with the next epoch when one is done. The state's "epoch", "consumed" and "batches" tell where it is;
+    it counts the batches handed over.
     """
 
     def __iter__(self) -> Iterator[Batch]: ...
@@ -27,8 +28,7 @@ class BatchStream:
     """Endless (batch, loader state after it) pairs, epoch after epoch, from where `progress` stands.
 
     The trainer sees one epoch that never ends, so that the run's own progress alone decides where a resumed run goes
-    on. States count batches handed over, not batches fetched ahead. `loader` is called once, when the first batch is
-    wanted.
+    on. `loader` is called once, when the first batch is wanted.
     """
 
     def __init__(self, loader: Callable[[], Loader], progress: Progress) -> None:
@@ -39,10 +39,6 @@ class BatchStream:
         loader = self._loader()
         if self._progress.loader:
             loader.load_state_dict(self._progress.loader)
-        state = loader.state_dict()
         while True:
-            if state["consumed"] >= state["batches"]:
-                state = {**state, "epoch": state["epoch"] + 1, "consumed": 0}
             for batch in loader:
-                state = {**state, "consumed": state["consumed"] + 1}
-                yield batch, state
+                yield batch, loader.state_dict()

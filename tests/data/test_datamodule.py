@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from toy_text import lines
 
 from seq2seq.data import preparation
 from seq2seq.data.corpus import FilesCorpus
@@ -16,37 +17,7 @@ from seq2seq.data.preparation import TokenStore
 from seq2seq.data.tokenizer import TokenizerSettings
 from seq2seq.errors import UserError
 
-NAMES = "red green blue small large dog cat bird tree house sees takes gives finds old new"
-WORDS = NAMES.split()
 SETTINGS = TokenizerSettings(vocabulary=320)
-
-
-def sentence(number: int, language: str) -> str:
-    """From 4 words on, and no two alike: the words spell a scrambled number in base 16."""
-    scrambled = number * 2654435761
-    return " ".join(WORDS[(scrambled >> 4 * place) % 16] + language for place in range(4 + number % 8))
-
-
-def lines(split: str, language: str) -> list[str]:
-    offset, count = {"train": (0, 300), "valid": (1000, 20), "test": (2000, 30)}[split]
-    text = [sentence(number, language) for number in range(offset, offset + count)]
-    if split == "train":
-        text[3] = "" if language == "x" else text[3]
-        text[5] = "   " if language == "y" else text[5]
-        text[7] = " ".join(WORDS * 9)
-    if split == "test":
-        text[0], text[1] = "", " ".join(WORDS * 9)
-        text[2] = sentence(50, language)
-        text[4] = sentence(60, language) if language == "x" else "another translation"
-    return text
-
-
-@pytest.fixture
-def root(tmp_path):
-    for split in ("train", "valid", "test"):
-        for language in "xy":
-            (tmp_path / f"{split}.{language}").write_text("".join(line + "\n" for line in lines(split, language)))
-    return tmp_path
 
 
 def data(root, tokenizer=SETTINGS, **options) -> TranslationData:
@@ -234,7 +205,7 @@ def test_large_vocabularies_need_wider_ids(root, monkeypatch):
     folder = root / "wide"
     folder.mkdir()
     preparation._encode(folder, module.corpus, "valid", module.tokenizers, None)
-    wide, narrow = TokenStore(folder), module._stores["valid"]
+    wide, narrow = TokenStore(folder), module._store("valid")
     assert same(wide.batch(np.arange(20)), narrow.batch(np.arange(20)))
     assert (folder / "ids.bin").stat().st_size == 4 * (wide.source_lengths.sum() + wide.target_lengths.sum())
 

@@ -1,0 +1,109 @@
+"""A streamed corpus: every pair once a pass, shared among processes, resumed exactly, never kept on disk."""
+
+from itertools import islice
+
+import datasets
+import pytest
+import torch
+from test_datamodule import SETTINGS, data, decoded, same
+from toy_text import lines
+
+from seq2seq.data import streaming
+from seq2seq.data.corpus import HubCorpus
+from seq2seq.data.datamodule import TranslationData
+from seq2seq.data.tokenizer import TokenizerSettings
+from seq2seq.errors import UserError
+
+
+@pytest.fixture(autouse=True)
+def small_pools(monkeypatch):
+    monkeypatch.setattr(streaming, "POOL", 70)
+
+
+def stream(module):
+    loader = module.train_dataloader()
+    while True:
+        for batch in loader:
+            yield batch, loader.state_dict()
+
+
+def a_pass(module):
+    return list(module.train_dataloader())
+
+
+def test_a_pass_is_the_filtered_text_and_is_not_kept(root):
+    module = data(root, streaming=True)
+    expected = dict(enumerate(zip(lines("train", "x"), lines("train", "y"), strict=True)))
+    for left_out in (3, 5, 7):
+        del expected[left_out]
+    first, second = a_pass(module), a_pass(module)
+    for batches in (first, second):
+        seen = {}
+        for batch in batches:
+            assert not seen.keys() & set(batch.rows.tolist())
+            assert batch.target_out.numel() <= 300 or len(batch) == 1
+            seen |= decoded(module, batch)
+        assert seen == expected
+    assert not all(same(a, b) for a, b in zip(first, second, strict=False))
+    assert module.sizes == {"valid": 20, "test": 30}
+    assert module.pairs("test") == (lines("test", "x"), lines("test", "y"))
+    assert not list((root / "cache").glob("*-train*"))
+
+
+@pytest.mark.parametrize("sampling", [0.0, 0.3])
+def test_resume_at_every_batch(root, sampling):
+    settings = TokenizerSettings(vocabulary=320, sampling=sampling)
+    count = len(a_pass(data(root, settings, streaming=True)))
+    expected = list(islice(stream(data(root, settings, streaming=True)), 2 * count + 2))
+    for stop in range(1, count + 3):
+        resumed = data(root, settings, streaming=True)
+        resumed.train_dataloader().load_state_dict(expected[stop - 1][1])
+        for (ours, _), (theirs, _) in zip(islice(stream(resumed), 4), expected[stop:], strict=False):
+            assert same(ours, theirs), stop
+    assert [state["epoch"] for _, state in expected] == [0] * count + [1] * count + [2] * 2
+
+
+def test_processes_share_a_pass(root):
+    module = data(root, streaming=True)
+    module.prepare()
+    keywords = (streaming.Filters(100), 300, 1)
+    shares = [
+        list(streaming.StreamLoader(module._streamed, module.tokenizers, *keywords, rank=rank, world_size=3))
+        for rank in range(3)
+    ]
+    assert len({len(share) for share in shares}) == 1
+    rows = torch.cat([batch.rows for share in shares for batch in share]).tolist()
+    assert len(rows) == len(set(rows)) == 297
+
+
+def test_the_same_batches_as_text_from_a_hub_folder(root):
+    folder = root / "set"
+    folder.mkdir()
+    for split in ("train", "valid"):
+        table = datasets.Dataset.from_dict(
+            {"translation": [{"x": a, "y": b} for a, b in zip(lines(split, "x"), lines(split, "y"), strict=True)]}
+        )
+        table.to_json(folder / f"{'validation' if split == 'valid' else split}.jsonl")
+    corpus = HubCorpus(str(folder), "x", "y", {"train": "train", "valid": "validation"}, cache_dir=root / "cache")
+    ours = TranslationData(corpus, SETTINGS, max_tokens=300, max_length=100, streaming=True, cache_dir=root / "cache")
+    for a, b in zip(a_pass(ours), a_pass(data(root, streaming=True)), strict=True):
+        assert same(a, b)
+
+
+def test_what_cannot_be_streamed_is_refused(root):
+    with pytest.raises(UserError, match=r"data\.concatenation\.train=1"):
+        data(root, streaming=True, concatenation={"train": 2})
+    module = data(root, streaming=True)
+    (root / "train.y").write_text("one\n")
+    with pytest.raises(UserError, match=r"train\.x has 300 lines but .*train\.y has 1"):
+        a_pass(module)
+
+
+def test_states_of_another_order_are_refused(root):
+    state = data(root).train_dataloader().state_dict()
+    with pytest.raises(UserError, match=r"(?s)cannot resume: .*data\.streaming"):
+        data(root, streaming=True).train_dataloader().load_state_dict(state)
+    state = data(root, streaming=True).train_dataloader().state_dict()
+    for module in (data(root), data(root, streaming=True, seed=2)):
+        with pytest.raises(UserError, match="cannot resume"):
+            module.train_dataloader().load_state_dict(state)
