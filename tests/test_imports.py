@@ -60,7 +60,9 @@ def test_frameworks_stay_in_their_rooms(path: Path) -> None:
 
 def loaded_after(code: str) -> set[str]:
     program = f"import sys\n{code}\nprint(*sorted({{name.split('.')[0] for name in sys.modules}}))"
-    return set(subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split())
+    return set(
+        subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
+    )
 
 
 def test_help_imports_nothing_heavy() -> None:

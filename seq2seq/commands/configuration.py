@@ -120,13 +120,17 @@ def groups() -> Iterator[tuple[str, list[str]]]:
 
 def explain(error: Exception, command: str, overrides: list[str]) -> str:
     """Two lines at most on why `overrides` do not compose: the culprit and the nearest right spelling."""
-    from hydra.errors import MissingConfigException
+    from hydra.errors import MissingConfigException, OverrideParseException
 
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
         options = dict(groups()).get(group, [])
         hint = f"\nChoices: {', '.join(options)}" if options else ""
         return f"{group}={name}: no such choice{nearest(name, options)}{hint}"
+    if isinstance(error, OverrideParseException):
+        return (
+            f"cannot read {error.override!r}: {str(error.message).splitlines()[0]}\nQuote it in the shell: 'key=[1,2]'"
+        )
     for override in overrides:
         key = override.split("=")[0].lstrip("+~")
         if override.startswith("-") or "=" not in override:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from seq2seq.commands import runs
 from seq2seq.commands.configuration import build
 from seq2seq.commands.console import talk_to
 from seq2seq.commands.scoring import score_split, test_splits, write_word_counts
+from seq2seq.commands.validation import check_arguments
 from seq2seq.files import atomic_write
 
 if TYPE_CHECKING:
@@ -58,16 +60,17 @@ def check_values(config: DictConfig) -> None:
     build(config.model, source_vocabulary=8, target_vocabulary=8, joint_vocabulary=config.tokenizer.joint)
     for name in ("tokenizer", "trainer", "callbacks", "schedule", "search", "logger"):
         build(config[name])
+    training_data(config)
 
 
-def prepared_data(config: DictConfig) -> TranslationData:
-    """The corpus of `config`, tokenized and cached."""
+def training_data(config: DictConfig) -> TranslationData:
+    """The corpus of `config` with its tokenizer settings; nothing is read yet."""
     from seq2seq.data.datamodule import TranslationData
 
-    tokenizer = build(config.tokenizer)
-    data = TranslationData.from_config(build(config.data), tokenizer, config.seed)
-    data.prepare()
-    return data
+    settings = build(config.data)
+    own = inspect.signature(TranslationData).parameters.keys() - {"corpus"}
+    check_arguments("data", {key: value for key, value in settings.items() if key in own}, TranslationData)
+    return TranslationData.from_config(settings, build(config.tokenizer), config.seed)
 
 
 def _train(config: DictConfig, settings: dict[str, Any], folder: Path, choices: dict[str, Any]) -> int:
@@ -75,7 +78,8 @@ def _train(config: DictConfig, settings: dict[str, Any], folder: Path, choices: 
     from seq2seq.training.progress import seed_everything
     from seq2seq.training.trainer import fit
 
-    data = prepared_data(config)
+    data = training_data(config)
+    data.prepare()
     seed_everything(config.seed, 0)
     result = fit(
         build(config.model, **data.vocabulary()),

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
+from seq2seq.commands.configuration import build
+
 if TYPE_CHECKING:
     from seq2seq.inference.stream import StreamReport
     from seq2seq.inference.translator import Translator
@@ -52,11 +54,10 @@ def paths(value: Any) -> str | list[str]:
 
 def chosen_search(config: DictConfig) -> Search | None:
     """The search of the command line; None (the checkpoint's own) if nothing there speaks of it."""
-    from hydra.utils import instantiate
 
     overrides = HydraConfig.get().overrides.task
     if any(text.lstrip("+~").startswith(("search=", "search.")) for text in overrides):
-        search: Search = instantiate(config.search)
+        search: Search = build(config.search)
         return search
     return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from importlib import import_module
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -55,14 +55,17 @@ def check_target(path: str, node: dict[str, Any]) -> None:
     target = str(node["_target_"])
     if not target.startswith(TRUSTED):
         raise UserError(f"{path}._target_: {target!r} is refused\nOnly {', '.join(TRUSTED)} may be named there.")
-    function = locate(target, path)
+    values = {key: value for key, value in node.items() if not (key.startswith("_") and key.endswith("_"))}
+    check_arguments(path, values, locate(target, path))
+
+
+def check_arguments(path: str, values: Mapping[str, Any], function: Callable[..., Any]) -> None:
+    """Hold keyword arguments against a function's (or class') names and type hints."""
     parameters = inspect.signature(function).parameters
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
     hints = get_type_hints(function.__init__ if inspect.isclass(function) else function)
-    for key, value in node.items():
-        if key.startswith("_") and key.endswith("_"):
-            continue
+    for key, value in values.items():
         if key not in parameters:
             raise UserError(f"unknown key '{path}.{key}'{nearest(key, parameters)}\nIt takes {', '.join(parameters)}.")
         if key in hints and not fits(value, hints[key]):

@@ -1,0 +1,107 @@
+"""Misspelt, misplaced and impossible settings end in two lines at most that name them and the way out."""
+
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from seq2seq.cli import COMMANDS, run
+from seq2seq.commands import configuration
+from seq2seq.commands.suggestions import nearest
+from seq2seq.commands.validation import check, fits
+
+REFUSED = {
+    "a misspelt key": (["trainer.max_tim=1"], ["trainer.max_tim", "trainer.max_time"]),
+    "a misspelt group": (["modl=rnn"], ["modl", "model"]),
+    "a misspelt choice": (["model=bahdanu"], ["bahdanu", "bahdanau"]),
+    "a misplaced key": (["beam_size=3"], ["beam_size", "search.beam_size"]),
+    "a nested choice": (["model/attention/score=aditive"], ["aditive", "additive"]),
+    "attention for a model without the switch": (
+        ["model=transformer", "model/attention/score=dot"],
+        ["attention/score"],
+    ),
+    "a text for a number": (["model.width=wide"], ["model.width", "int"]),
+    "a list for a switch": (["data.streaming=[1]"], ["data.streaming"]),
+    "heads that do not divide the width": (["model=transformer", "model.heads=3"], ["heads", "3"]),
+    "dropout of two": (["model.dropout=2"], ["dropout", "2"]),
+    "a beam of nothing": (["search.beam_size=0"], ["beam_size", "0"]),
+    "no end": (["trainer.max_steps=null"], ["trainer.max_steps"]),
+    "a negative length": (["data.max_length=-1"], ["max_length", "-1"]),
+    "a time that is none": (["trainer.max_time=soon"], ["max_time", "soon"]),
+    "a foreign target": (["model._target_=os.system"], ["os.system"]),
+    "an added key": (["+model.depth=3"], ["model.depth"]),
+    "an added root key": (["+speed=3"], ["speed", "seed"]),
+    "a broken override": (["model.width=[1"], ["model.width"]),
+}
+
+
+@pytest.mark.parametrize("overrides, words", REFUSED.values(), ids=REFUSED)
+def test_a_wrong_setting_is_named(
+    overrides: list[str], words: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    assert run(["train", *overrides, f"run_dir={folder}", f"data.cache_dir={tmp_path}"]) == 2
+    printed = capsys.readouterr()
+    lines = printed.err.strip().splitlines()
+    assert lines[0].startswith("error: ") and len(lines) <= 2, printed.err
+    assert printed.out == ""
+    for word in words:
+        assert word in printed.err, printed.err
+    assert not folder.exists()
+
+
+def test_a_misspelt_command_names_the_right_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["trian"]) == 2
+    assert "'train'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([command, "--help"]) == 0
+    printed = capsys.readouterr().out
+    assert f"seq2seq {command}" in printed and "hydra" not in printed
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    printed = capsys.readouterr().out
+    assert all(command in printed for command in COMMANDS)
+
+
+CHOICES = [
+    (group, option)
+    for group, options in configuration.groups()
+    if group != "experiment" and "common" not in group
+    for option in options
+]
+
+
+@pytest.mark.parametrize("group, option", CHOICES, ids=lambda value: str(value))
+def test_every_choice_composes_and_checks(group: str, option: str) -> None:
+    model = ["model=luong"] if group.startswith("model/") else []
+    root = ["data.root=somewhere"] if group == "data" else []
+    config = configuration.compose("train", [*model, f"{group}={option}", *root, "trainer.max_time=00:01:00:00"])
+    check(config, "train", ignore=("hydra",))
+
+
+@pytest.mark.parametrize("name", dict(configuration.groups()).get("experiment", []))
+def test_every_experiment_composes_and_checks(name: str) -> None:
+    config = configuration.compose("compare", [f"experiment={name}"])
+    check(config, "compare", ignore=("hydra",))
+
+
+def test_plain_values_are_held_against_hints() -> None:
+    assert fits(1, int) and fits(1, float) and fits(None, int | None) and fits("a", str | int)
+    assert not fits(True, int) and not fits("1", int) and not fits(1.5, int | None) and not fits(None, str)
+
+
+def test_nearest_says_nothing_where_nothing_is_near() -> None:
+    assert nearest("zzz", ["model", "data"]) == ""
+
+
+def test_an_unknown_key_in_a_file_is_found() -> None:
+    config = configuration.compose("train", [])
+    OmegaConf.set_struct(config, False)
+    config.optimiser = {"lr": 1}
+    with pytest.raises(Exception, match="optimiser.*optimizer"):
+        check(config, "train", ignore=("hydra",))
