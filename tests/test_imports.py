@@ -66,7 +66,10 @@ def loaded_after(code: str) -> set[str]:
 
 
 def test_help_imports_nothing_heavy() -> None:
-    code = "from seq2seq.cli import run\nimport io, contextlib\nwith contextlib.redirect_stdout(io.StringIO()): run(['--help'])"
+    code = (
+        "import contextlib, io; from seq2seq.cli import run\n"
+        "with contextlib.redirect_stdout(io.StringIO()): run(['--help'])"
+    )
     assert not loaded_after(code) & {"torch", "hydra", "lightning", "datasets", "numpy"}
 
 

@@ -53,7 +53,7 @@ def systems(config: DictConfig) -> list[tuple[str, list[str]]]:
     Raises:
         UserError: nothing to compare.
     """
-    details: dict[str, Any] = dict(config.systems)
+    details: dict[str, Any] = dict(config.systems or {})
     found = [(str(name), [f"model={name}"]) for name in config.models]
     found += [(str(name), [f"experiment={name}"]) for name in config.experiments]
     named = {name for name, _ in found}

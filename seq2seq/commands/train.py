@@ -38,6 +38,11 @@ def train(config: DictConfig, folder: Path, choices: dict[str, Any]) -> int:
     Raises:
         UserError: whatever is wrong with settings, data or machine.
     """
+    if config.dry_run:
+        from seq2seq.commands.dry_run import dry_run
+
+        check_values(config)
+        return dry_run(config, training_data(config))
     settings = runs.plain(config)
     if runs.finished(folder):
         runs.claim(folder, settings)

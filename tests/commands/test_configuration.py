@@ -103,5 +103,5 @@ def test_an_unknown_key_in_a_file_is_found() -> None:
     config = configuration.compose("train", [])
     OmegaConf.set_struct(config, False)
     config.optimiser = {"lr": 1}
-    with pytest.raises(Exception, match="optimiser.*optimizer"):
+    with pytest.raises(Exception, match=r"optimiser.*optimizer"):
         check(config, "train", ignore=("hydra",))

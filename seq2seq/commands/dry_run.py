@@ -1,0 +1,59 @@
+"""`seq2seq train ... dry_run=true`: a look at data, shapes, memory and time before hours are spent."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+
+from omegaconf import DictConfig
+
+from seq2seq.commands.configuration import build
+from seq2seq.data.datamodule import TranslationData
+from seq2seq.inference.bundle import count_parameters
+
+STEPS = 5
+
+
+def dry_run(config: DictConfig, data: TranslationData) -> int:
+    """Prepare the data (which stays in the cache), take a few updates on its first batches, print what was seen."""
+    import torch
+
+    from seq2seq.training.loss import Criterion
+    from seq2seq.training.progress import seed_everything
+
+    data.prepare()
+    trainer = build(config.trainer)
+    if trainer.threads is not None:
+        torch.set_num_threads(trainer.threads)
+    seed_everything(config.seed, 0)
+    model = build(config.model, **data.vocabulary())
+    print("segments    " + ", ".join(f"{split} {size:,}" for split, size in data.sizes.items()))
+    print(
+        "vocabulary  "
+        + ", ".join(f"{name.removesuffix('_vocabulary')} {value}" for name, value in data.vocabulary().items())
+    )
+    print(f"parameters  {count_parameters(model):,}")
+    for name, part in model.named_children():
+        print(f"  {name:<10}{count_parameters(part):,}")
+    optimizer = build(config.optimizer)(model.parameters())
+    criterion, loader = Criterion(config.label_smoothing), data.train_dataloader()
+    tokens, began = 0, time.perf_counter()
+    for number, batch in zip(range(STEPS), loader, strict=False):
+        if not number:
+            shapes = f"source {tuple(batch.source.shape)}, target {tuple(batch.target_in.shape)}"
+            print(f"batch       {shapes}, {int(batch.target_mask.sum()):,} target tokens")
+            began = time.perf_counter()
+        decoded = model.decode(batch.target_in, model.encode(batch.source, batch.source_mask), batch.target_mask)
+        loss = criterion(decoded, model.output, batch.target_out, batch.target_mask)
+        (loss.loss / loss.tokens).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        tokens += int(loss.tokens)
+        print(f"update {number + 1}    loss {loss.loss.item() / loss.tokens.item():.3f} a token")
+    rate = tokens / (time.perf_counter() - began)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+    print(f"speed       {rate:,.0f} target tokens/s, {len(loader):,} batches an epoch")
+    print(f"memory      {memory:,.0f} MiB at its peak so far")
+    print(f"an epoch    about {len(loader) * tokens / STEPS / rate / 60:.1f} minutes")
+    return 0

@@ -1,0 +1,127 @@
+"""The three uses as a person meets them: train and compare, report, translate; all from the command line."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from seq2seq.cli import run
+
+SMALL = [
+    "data.sizes={train: 300, valid: 14, test: 28}",
+    "data.maximum_length=20",
+    "tokenizer.vocabulary=600",
+    "trainer.max_steps=8",
+    "trainer.val_check_interval=4",
+    "trainer.threads=1",
+    "search=greedy",
+    "search.max_length_b=2",
+]
+WIDTHS = {
+    "rnn": ["model.width=16", "model.embedding_width=16"],
+    "bahdanau": ["model.width=16", "model.embedding_width=16"],
+    "transformer": ["model.width=16", "model.layers=1", "model.feedforward_width=32"],
+}
+SYSTEMS = ", ".join(f"{name}: {widths}" for name, widths in WIDTHS.items())
+COMPARE = ["compare", "models=[rnn,bahdanau,transformer]", f"systems={{{SYSTEMS}}}", "run_dir=study", *SMALL]
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A finished comparison of three models; the tests run in its parent folder."""
+    before = Path.cwd()
+    root = tmp_path_factory.mktemp("pipeline")
+    os.chdir(root)
+    assert run(COMPARE) == 0
+    yield root / "study"
+    os.chdir(before)
+
+
+def test_a_comparison_leaves_scored_runs_and_a_report(study: Path) -> None:
+    for name in WIDTHS:
+        folder = study / f"{name}-seed1"
+        metrics = json.loads((folder / "metrics.json").read_text())
+        scores = metrics["splits"]["test"]
+        assert scores["segments"] == 28 and metrics["training"]["updates"] == 8
+        assert "version:" in scores["bleu"]["signature"]
+        assert (scores["alignment_error_rate"] is None) == (name == "rnn")
+        for file in ("checkpoints/last.ckpt", "checkpoints/best.ckpt", "bundle/model.safetensors", "train.log"):
+            assert (folder / file).is_file(), file
+        assert len((folder / "test.hyp.txt").read_text().split("\n")) == 29
+        assert (folder / "test.attention.jsonl").is_file() == (name != "rnn")
+    for ending in ("html", "md", "json"):
+        assert (study / f"report.{ending}").is_file()
+    html = (study / "report.html").read_text()
+    assert all(name in html for name in WIDTHS)
+
+
+def test_a_second_comparison_trains_nothing(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.stat().st_mtime_ns for path in study.rglob("*.ckpt")}
+    assert run(COMPARE) == 0
+    printed = capsys.readouterr()
+    assert printed.err.count("is finished") == 3
+    assert "report:" in printed.out and "| rnn" in printed.out
+    assert {path: path.stat().st_mtime_ns for path in study.rglob("*.ckpt")} == before
+
+
+def test_a_run_is_not_taken_over_by_other_settings(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["train", "model=rnn", *WIDTHS["rnn"], *SMALL, "run_dir=study/rnn-seed1"]
+    assert run([*command, "optimizer.lr=0.5"]) == 2
+    assert "optimizer.lr: 0.001 -> 0.5" in capsys.readouterr().err
+    assert run(command) == 0
+
+
+def test_evaluation_repeats_the_scores_of_training(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = study / "bahdanau-seed1"
+    recorded = json.loads((folder / "metrics.json").read_text())["splits"]["test"]
+    compared = ("bleu", "chrf", "ter", "nll", "alignment_error_rate", "by_length", "length_ratio")
+    for checkpoint in (folder, folder / "bundle", folder / "checkpoints" / "best.ckpt"):
+        assert run(["evaluate", f"checkpoint={checkpoint}"]) == 0
+        scores = json.loads(capsys.readouterr().out)["test"]
+        assert {key: scores[key] for key in compared} == {key: recorded[key] for key in compared}
+
+
+def test_what_translate_writes_scores_the_same(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = study / "transformer-seed1"
+    output = study.parent / "out.txt"
+    command = ["translate", f"checkpoint={folder}", f"input={folder / 'test.src.txt'}", f"output={output}"]
+    assert run(command) == 0
+    assert output.read_bytes() == (folder / "test.hyp.txt").read_bytes()
+    files = [f"hypotheses={output}", f"references={folder / 'test.ref.txt'}", f"sources={folder / 'test.src.txt'}"]
+    capsys.readouterr()
+    assert run(["evaluate", *files]) == 0
+    scores = json.loads(capsys.readouterr().out)["out.txt"]
+    recorded = json.loads((folder / "metrics.json").read_text())["splits"]["test"]
+    assert all(scores[key] == recorded[key] for key in ("bleu", "chrf", "ter", "by_length"))
+
+
+def test_an_outside_system_joins_the_report(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reference = study / "rnn-seed1" / "test.ref.txt"
+    assert run(["report", "runs=study", "output=other", f"hypotheses={{perfect: {reference}}}", "baseline=rnn"]) == 0
+    assert "| perfect" in capsys.readouterr().out
+    assert (study.parent / "other" / "report.html").is_file()
+
+
+def test_what_is_no_checkpoint_is_refused(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in ("nowhere", "."):
+        assert run(["translate", f"checkpoint={path}"]) == 2
+        assert "error: checkpoint=" in capsys.readouterr().err
+
+
+def test_a_dry_run_keeps_nothing(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["train", "model=rnn", *WIDTHS["rnn"], *SMALL, "run_dir=looked", "dry_run=true"]
+    assert run(command) == 0
+    printed = capsys.readouterr().out
+    assert "parameters" in printed and "300" in printed
+    assert not Path("looked").exists()
+
+
+def test_the_module_runs_as_a_program() -> None:
+    command = [sys.executable, "-m", "seq2seq", "train", "model=nothing"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("error: model=nothing") and len(done.stderr.splitlines()) <= 2
