@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import sacrebleu
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
@@ -174,7 +175,6 @@ class TestValidation:
             texts.append(Letters().decode(best.tokens))
         assert last.nll == pytest.approx(total / tokens, rel=1e-5)
         assert last.hypotheses == texts
-        sacrebleu = pytest.importorskip("sacrebleu")
         assert last.bleu == pytest.approx(sacrebleu.corpus_bleu(texts, [data.pairs("valid")[1]]).score)
 
     def test_samples_show_text_and_attention(self) -> None:
