@@ -48,14 +48,12 @@ class Bundle:
     @property
     def search(self) -> Search:
         """The default search."""
-        node = self.config.get("search")
-        return build(node, "search") if node else BeamSearch()
+        return configured_search(self.config)
 
     @property
     def languages(self) -> tuple[str | None, str | None]:
         """Source and target."""
-        languages = self.config.get("languages") or {}
-        return languages.get("source"), languages.get("target")
+        return configured_languages(self.config)
 
     def save(self, folder: str | Path, metrics: Mapping[str, Any] | None = None) -> None:
         """Write the folder; an older bundle there is replaced only once the new one is whole.
@@ -92,11 +90,7 @@ class Bundle:
         except UnicodeDecodeError as error:
             raise UserError(f"{folder / CONFIG} is not UTF-8 text: the bundle is damaged") from error
         config = read_yaml(text, str(folder / CONFIG))
-        if config.get("format") != FORMAT:
-            raise UserError(
-                f"{folder / CONFIG}: format {config.get('format')!r} is unknown; this version reads format {FORMAT}\n"
-                "Use the version of seq2seq that wrote the bundle, or a newer one."
-            )
+        check_format(config, folder)
         try:
             weights = load_file(folder / WEIGHTS, device="cpu")
         except (SafetensorError, OSError, ValueError) as error:
@@ -117,7 +111,30 @@ def load_bundle(path: str | Path, device: torch.device | str = "cpu") -> Bundle:
         if (path / "checkpoints" / name).is_file():
             return load_checkpoint(path / "checkpoints" / name, device)
     found = "is neither a run's folder, a bundle nor a .ckpt file" if path.exists() else "does not exist"
+    if (path / "model.bin").is_file():
+        found = "is an export for CTranslate2: it translates, but torch cannot read it"
     raise UserError(f"checkpoint={path} {found}")
+
+
+def check_format(config: Mapping[str, Any], folder: Path) -> None:
+    """Raises UserError for a config.yaml that another version of this package must read."""
+    if config.get("format") != FORMAT:
+        raise UserError(
+            f"{folder / CONFIG}: format {config.get('format')!r} is unknown; this version reads format {FORMAT}\n"
+            "Use the version of seq2seq that wrote the bundle, or a newer one."
+        )
+
+
+def configured_search(config: Mapping[str, Any]) -> Search:
+    """The default search of a bundle's config."""
+    node = config.get("search")
+    search: Search = build(node, "search") if node else BeamSearch()
+    return search
+
+
+def configured_languages(config: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    languages = config.get("languages") or {}
+    return languages.get("source"), languages.get("target")
 
 
 def load_checkpoint(path: str | Path, device: torch.device | str = "cpu") -> Bundle:

@@ -12,15 +12,16 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from seq2seq.data.tokenizer import TokenizerPair
 from seq2seq.errors import UserError
-from seq2seq.inference.bundle import Bundle, load_bundle
+from seq2seq.inference.bundle import Bundle
+from seq2seq.inference.ctranslate2_engine import Export
+from seq2seq.inference.loading import find_device, load_model, start_engine
 from seq2seq.inference.segments import cut_points
 from seq2seq.inference.translation import BLANK, Candidate, ScoredPair, Translation
-from seq2seq.interfaces import EOS, PAD, Hypothesis
-from seq2seq.search import BeamSearch, Sampling, Search, decode_batch, score_pairs
+from seq2seq.interfaces import Hypothesis
+from seq2seq.search import BeamSearch, Sampling, Search
 
 FIRST_WINDOW = 64
 PART_NUMBERS = 1 << 40
@@ -67,7 +68,7 @@ class Translator:
 
     def __init__(
         self,
-        bundles: Sequence[Bundle],
+        bundles: Sequence[Bundle | Export],
         search: Search | None = None,
         batching: Batching | None = None,
         device: torch.device | str = "cpu",
@@ -77,12 +78,12 @@ class Translator:
         states = [bundle.tokenizers.state() for bundle in bundles]
         if any(state != states[0] for state in states):
             raise UserError("the checkpoints have different tokenizers; an ensemble needs models trained with the same")
-        self.models: list[Any] = [bundle.model for bundle in bundles]
+        self.device = torch.device(device)
+        self.engine = start_engine(bundles, self.device)
         self.tokenizers: TokenizerPair = bundles[0].tokenizers
         self.languages = bundles[0].languages
         self.search = search or bundles[0].search
         self.batching = batching or Batching()
-        self.device = torch.device(device)
 
     @classmethod
     def load(
@@ -91,15 +92,22 @@ class Translator:
         device: torch.device | str = "cpu",
         search: Search | None = None,
         batching: Batching | None = None,
+        engine: str = "auto",
     ) -> Translator:
-        """path: a run's folder, a bundle or a .ckpt; several make an ensemble. search: if not the bundle's own.
+        """path: a run's folder, a bundle or a .ckpt (several make an ensemble), or an export for CTranslate2.
+        search: if not the bundle's own. engine: "torch" or "ctranslate2" insist on one kind of model, "auto" takes any.
 
         Raises:
             UserError: nothing usable there, or a device that this machine does not have.
         """
         paths = [path] if isinstance(path, str | Path) else list(path)
         device = find_device(device)
-        return cls([load_bundle(one, device) for one in paths], search, batching, device)
+        return cls([load_model(one, device, engine) for one in paths], search, batching, device)
+
+    @property
+    def models(self) -> list[Any]:
+        """The models (`interfaces.Model`) if torch runs them, else []."""
+        return self.engine.models
 
     def translate(
         self,
@@ -153,12 +161,14 @@ class Translator:
                 truncated.add(text)
             for part, (low, high) in enumerate(zip([0, *cuts], cuts, strict=False)):
                 parts.append(Part(text, ids[low:high], number + part * PART_NUMBERS, [] if part else start))
-        found: list[list[Hypothesis]] = [[] for _ in parts]
-        for batch in batches([len(part.ids) + 1 for part in parts], self.batching.max_tokens):
-            for place, hypotheses in zip(
-                batch, self._decode([parts[i] for i in batch], search, alignment), strict=True
-            ):
-                found[place] = hypotheses
+        found = self.engine.decode(
+            [part.ids for part in parts],
+            search,
+            self.batching.max_tokens,
+            prefixes=[part.prefix for part in parts],
+            numbers=[part.number for part in parts],
+            with_weights=alignment,
+        )
         grouped: list[list[int]] = [[] for _ in texts]
         for place, one in enumerate(parts):
             grouped[one.text].append(place)
@@ -186,15 +196,8 @@ class Translator:
         target = self.tokenizers.target
         texts = iter(target.encode([one for one in targets if isinstance(one, str)]))
         target_ids = [next(texts) if isinstance(one, str) else self._ids(one) for one in targets]
-        found: list[ScoredPair | None] = [None] * len(sources)
-        lengths = [max(len(source), len(ids)) + 1 for source, ids in zip(source_ids, target_ids, strict=True)]
-        for batch in batches(lengths, self.batching.max_tokens):
-            source, mask = self._pad([source_ids[i] for i in batch])
-            scored = score_pairs(self.models, search.ranking, source, mask, [target_ids[i] for i in batch])
-            for place, one in zip(batch, scored, strict=True):
-                pieces = target.pieces(one.tokens)
-                found[place] = ScoredPair(one.score, one.log_probability, pieces, one.token_log_probabilities)
-        yield from (pair for pair in found if pair is not None)
+        for one in self.engine.score(source_ids, target_ids, search.ranking, self.batching.max_tokens):
+            yield ScoredPair(one.score, one.log_probability, target.pieces(one.tokens), one.token_log_probabilities)
 
     @cached_property
     def _vocabulary(self) -> dict[str, int]:
@@ -206,33 +209,6 @@ class Translator:
             return [self._vocabulary[piece] for piece in pieces]
         except KeyError as error:
             raise UserError(f"the target token {error} is not in the vocabulary") from error
-
-    def _pad(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-        rows = [torch.tensor([*ids, EOS]) for ids in sources]
-        source = pad_sequence(rows, batch_first=True, padding_value=PAD)
-        lengths = torch.tensor([len(row) for row in rows])
-        mask = torch.arange(source.shape[1]) < lengths[:, None]
-        return source.to(self.device), mask.to(self.device)
-
-    def _decode(self, parts: list[Part], search: Search, with_weights: bool) -> list[list[Hypothesis]]:
-        """One batch; where memory runs out, half of it at a time."""
-        source, mask = self._pad([part.ids for part in parts])
-        forced = any(part.prefix for part in parts)
-        try:
-            return decode_batch(
-                self.models,
-                search,
-                source,
-                mask,
-                prefix=[part.prefix for part in parts] if forced else None,
-                numbers=[part.number for part in parts],
-                with_weights=with_weights,
-            )
-        except torch.OutOfMemoryError:
-            if len(parts) == 1:
-                raise
-        half = len(parts) // 2
-        return self._decode(parts[:half], search, with_weights) + self._decode(parts[half:], search, with_weights)
 
     def _assemble(
         self, parts: list[Part], found: list[list[Hypothesis]], search: Search, truncated: bool
@@ -253,7 +229,7 @@ class Translator:
                     log_probability=log_probability,
                     tokens=self.tokenizers.target.pieces([token for one in candidate for token in one.tokens]),
                     finished=all(one.finished for one in candidate),
-                    alignment=joint_alignment(candidate),
+                    heads=joint_attention(candidate),
                 )
             )
         return Translation(nbest, source_tokens, len(parts), truncated)
@@ -270,27 +246,18 @@ def joint_score(hypotheses: Sequence[Hypothesis], search: Search) -> float:
     return float(search.ranking.score(total, sum(len(one.tokens) + one.finished for one in hypotheses), 0.0))
 
 
-def joint_alignment(hypotheses: Sequence[Hypothesis]) -> Tensor | None:
-    """(tokens, source tokens), the parts' attention along the diagonal, without the rows of EOS."""
-    blocks = [one.weights[: len(one.tokens)].mean(1) for one in hypotheses if one.weights is not None]
+def joint_attention(hypotheses: Sequence[Hypothesis]) -> Tensor | None:
+    """(H, tokens, source tokens), the parts' attention along the diagonal, without the rows of EOS."""
+    blocks = [one.weights[: len(one.tokens)].transpose(0, 1) for one in hypotheses if one.weights is not None]
     if len(blocks) < len(hypotheses):
         return None
-    joint = torch.zeros(sum(block.shape[0] for block in blocks), sum(block.shape[1] for block in blocks))
+    rows, columns = (sum(block.shape[axis] for block in blocks) for axis in (1, 2))
+    joint = torch.zeros(blocks[0].shape[0], rows, columns)
     row = column = 0
     for block in blocks:
-        joint[row : row + block.shape[0], column : column + block.shape[1]] = block
-        row, column = row + block.shape[0], column + block.shape[1]
+        joint[:, row : row + block.shape[1], column : column + block.shape[2]] = block
+        row, column = row + block.shape[1], column + block.shape[2]
     return joint
-
-
-def batches(lengths: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
-    """Places in `lengths`, longest first, in batches whose padded size is at most max_tokens (or one item)."""
-    order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
-    start = 0
-    while start < len(order):
-        size = max(1, max_tokens // lengths[order[start]])
-        yield order[start : start + size]
-        start += size
 
 
 def growing_windows(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
@@ -310,11 +277,3 @@ def with_n_best(search: Search, n_best: int | None) -> Search:
     if n_best != 1:
         raise UserError(f"n_best={n_best} needs search=beam or search=sampling; greedy search finds one translation")
     return search
-
-
-def find_device(device: torch.device | str) -> torch.device:
-    """Raises UserError if this machine lacks it."""
-    try:
-        return torch.empty(0, device=device).device
-    except (RuntimeError, AssertionError) as error:
-        raise UserError(f"device={device} cannot be used here: {str(error).splitlines()[0]}") from error

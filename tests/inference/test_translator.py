@@ -8,7 +8,8 @@ import torch
 
 from seq2seq.errors import UserError
 from seq2seq.inference.bundle import load_bundle
-from seq2seq.inference.translator import Batching, Translator, batches, growing_windows
+from seq2seq.inference.engines import batches
+from seq2seq.inference.translator import Batching, Translator, growing_windows
 from seq2seq.search import BeamSearch, GreedySearch, Sampling
 
 TEXTS = tiny.sentences(40, seed=9)
@@ -90,7 +91,7 @@ def test_what_comes_back(translator):
 
 def test_blank_texts_never_meet_the_model(translator, monkeypatch):
     texts = ["", " ", "\t", "\u00a0 \u3000", "\n"]
-    monkeypatch.setattr(translator, "models", None)
+    monkeypatch.setattr(translator.engine, "models", None)
     assert [(t.text, t.parts, t.finished) for t in translator.translate(texts)] == [("", 0, True)] * 5
 
 
@@ -184,7 +185,7 @@ def test_ensembles_share_their_tokenizers():
 
 def test_memory_that_runs_out_halves_the_batch(translator, monkeypatch):
     expected = facts(translator.translate(TEXTS))
-    from seq2seq.inference import translator as module
+    from seq2seq.inference import engines as module
 
     decode, sizes = module.decode_batch, []
 

@@ -1,0 +1,243 @@
+"""Transformers that were exported for CTranslate2, and running them. Needs the extra `ctranslate2`.
+
+An export is a folder with CTranslate2's own files (model.bin, config.json, vocabularies), which any program that uses
+CTranslate2 can load, and with what the translator needs besides: config.yaml, as in a bundle, and tokenizers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from seq2seq.data.tokenizer import TokenizerPair
+from seq2seq.errors import UserError
+from seq2seq.inference.build import read_yaml
+from seq2seq.inference.bundle import CONFIG, check_format, configured_languages, configured_search
+from seq2seq.inference.engines import Ids, batches
+from seq2seq.interfaces import EOS, Hypothesis
+from seq2seq.search import BeamSearch, GreedySearch, Search
+from seq2seq.search.penalties import Ranking
+from seq2seq.search.scoring import Scored
+
+WEIGHTS = "model.bin"
+SECTION = "ctranslate2"
+"""Of config.yaml: quantization, positions (how many the model has), and what `export` found when it verified."""
+PAD_PIECE, BOS_PIECE, EOS_PIECE = "<pad>", "<s>", "</s>"
+
+
+@dataclass(frozen=True)
+class Export:
+    """An exported folder. config: as a bundle's, with SECTION."""
+
+    folder: Path
+    tokenizers: TokenizerPair
+    config: dict[str, Any]
+
+    @property
+    def search(self) -> Search:
+        return configured_search(self.config)
+
+    @property
+    def languages(self) -> tuple[str | None, str | None]:
+        return configured_languages(self.config)
+
+    @property
+    def positions(self) -> int:
+        return int(self.config[SECTION]["positions"])
+
+    @classmethod
+    def load(cls, folder: Path) -> Export:
+        """Raises UserError for what is missing, damaged or of another format version."""
+        if not (folder / CONFIG).is_file():
+            raise UserError(
+                f"{folder} holds a CTranslate2 model, but no {CONFIG} and so no tokenizer\n"
+                "Write it with: seq2seq export checkpoint=RUN output=DIR format=ctranslate2"
+            )
+        config = read_yaml((folder / CONFIG).read_text(encoding="utf-8", errors="replace"), str(folder / CONFIG))
+        check_format(config, folder)
+        section = config.get(SECTION)
+        if not isinstance(section, dict) or not isinstance(section.get("positions"), int):
+            raise UserError(f"{folder / CONFIG}: {SECTION}.positions is missing: the export is damaged")
+        return cls(folder, TokenizerPair.load(folder), config)
+
+
+def is_export(path: str | Path) -> bool:
+    return (Path(path) / WEIGHTS).is_file()
+
+
+class CTranslate2Engine:
+    """`engines.Engine` by CTranslate2.
+
+    Greedy search finds what the package's own does. Beams differ in two points: CTranslate2 fills the places of
+    finished hypotheses with further live ones, and stops when beam_size hypotheses have finished, without asking
+    whether a live one could still win. Where tokens are forbidden (suppress_unknown, no_repeat_ngram, a minimum length)
+    it shares their probability out among the others before it scores. Sampling, forced prefixes, diverse groups,
+    gnmt normalisation, coverage penalty and min_length_a are refused. Outputs are no longer than the model's
+    positions.
+    """
+
+    def __init__(self, export: Export, device: torch.device | str = "cpu") -> None:
+        """Raises UserError if CTranslate2 is not installed or cannot read the folder."""
+        device = torch.device(device)
+        self.models: list[Any] = []
+        self.positions = export.positions
+        self._pieces = [side.pieces(range(len(side))) for side in (export.tokenizers.source, export.tokenizers.target)]
+        self._ids = {piece: number for number, piece in enumerate(self._pieces[1])}
+        library = import_ctranslate2()
+        try:
+            self._translator = library.Translator(
+                str(export.folder),
+                device=device.type,
+                device_index=device.index or 0,
+                intra_threads=torch.get_num_threads(),
+            )
+        except (RuntimeError, ValueError) as error:
+            raise UserError(f"{export.folder}: CTranslate2 cannot load it: {str(error).splitlines()[0]}") from error
+
+    def decode(
+        self,
+        sources: Sequence[Ids],
+        search: Search,
+        max_tokens: int,
+        *,
+        prefixes: Sequence[Ids] | None = None,
+        numbers: Sequence[int] | None = None,
+        with_weights: bool = False,
+    ) -> list[list[Hypothesis]]:
+        if prefixes is not None and any(prefixes):
+            raise UserError("forced prefixes are not available with engine=ctranslate2; use the run or its bundle")
+        options = decoding_options(search)
+        limits = [self._limit(search, len(source) + 1) for source in sources]
+        waiting: list[tuple[int, Any]] = []
+        for batch in batches([len(source) + 1 for source in sources], max_tokens):
+            results = self._translator.translate_batch(
+                self._source_pieces(sources[place] for place in batch),
+                max_decoding_length=max(limits[place] for place in batch) + 1,
+                return_attention=with_weights,
+                asynchronous=True,
+                **options,
+            )
+            waiting += zip(batch, results, strict=True)
+        found: list[list[Hypothesis]] = [[] for _ in sources]
+        for place, promise in waiting:
+            found[place] = self._hypotheses(promise.result(), limits[place], search.ranking)
+        return self._finish_cut(sources, found, search.ranking, max_tokens)
+
+    def score(self, sources: Sequence[Ids], targets: Sequence[Ids], ranking: Ranking, max_tokens: int) -> list[Scored]:
+        refuse_ranking(ranking)
+        for target in targets:
+            self._check_length(len(target) + 1, "a translation")
+        waiting: dict[int, Any] = {}
+        lengths = [max(len(source), len(target)) + 1 for source, target in zip(sources, targets, strict=True)]
+        for batch in batches(lengths, max_tokens):
+            results = self._translator.score_batch(
+                self._source_pieces(sources[place] for place in batch),
+                [[self._pieces[1][token] for token in targets[place]] for place in batch],
+                max_input_length=0,
+                asynchronous=True,
+            )
+            waiting.update(zip(batch, results, strict=True))
+        found = []
+        for place, target in enumerate(targets):
+            values = list(waiting[place].result().log_probs)
+            found.append(Scored(list(target), values, sum(values), ranked(ranking, sum(values), len(values))))
+        return found
+
+    def _source_pieces(self, sources: Any) -> list[list[str]]:
+        pieces = self._pieces[0]
+        texts = [[*(pieces[token] for token in source), EOS_PIECE] for source in sources]
+        for text in texts:
+            self._check_length(len(text), "a source")
+        return texts
+
+    def _check_length(self, length: int, what: str) -> None:
+        if length > self.positions:
+            raise UserError(
+                f"{what} of {length} tokens exceeds the {self.positions} positions of the exported model; "
+                f"set max_source_length to at most {self.positions - 1}"
+            )
+
+    def _limit(self, search: Search, length: int) -> int:
+        """Most tokens before EOS for a source of `length` tokens."""
+        assert isinstance(search, BeamSearch | GreedySearch)
+        return min(max(1, int(search.max_length_a * length + search.max_length_b)), self.positions - 1)
+
+    def _hypotheses(self, result: Any, limit: int, ranking: Ranking) -> list[Hypothesis]:
+        found = []
+        for number, pieces in enumerate(result.hypotheses):
+            ids = [self._ids[piece] for piece in pieces]
+            finished = bool(ids) and ids[-1] == EOS and len(ids) <= limit + 1
+            tokens = ids[:-1] if finished else ids[:limit]
+            score = float(result.scores[number])
+            weights = None
+            if result.attention:
+                weights = torch.tensor(result.attention[number])[: len(tokens) + finished].unsqueeze(1)
+            log_probability = score * float(ranking.norm(torch.tensor(len(ids))))
+            found.append(Hypothesis(tokens, log_probability, score, finished, weights))
+        return found
+
+    def _finish_cut(
+        self, sources: Sequence[Ids], found: list[list[Hypothesis]], ranking: Ranking, max_tokens: int
+    ) -> list[list[Hypothesis]]:
+        """Outputs that were cut get the score of the tokens that they kept, and come after finished ones."""
+        cut = [(place, one) for place, row in enumerate(found) for one in row if not one.finished]
+        if not cut:
+            return found
+        scored = self.score([sources[place] for place, _ in cut], [one.tokens for _, one in cut], ranking, max_tokens)
+        for (place, one), values in zip(cut, scored, strict=True):
+            total = sum(values.token_log_probabilities[:-1])
+            score = ranked(ranking, total, len(one.tokens))
+            found[place].remove(one)
+            found[place].append(Hypothesis(one.tokens, total, score, False, one.weights))
+        return [sorted(row, key=lambda one: (not one.finished, -one.score)) for row in found]
+
+
+def decoding_options(search: Search) -> dict[str, Any]:
+    """`search` in the words of CTranslate2's translate_batch. Raises UserError for what it does not have."""
+    if not isinstance(search, BeamSearch | GreedySearch):
+        raise UserError("engine=ctranslate2 searches with search=greedy or search=beam only")
+    refuse_ranking(search.ranking)
+    if search.min_length_a:
+        raise UserError("search.min_length_a is not available with engine=ctranslate2; use search.min_length_b")
+    beams, n_best = 1, 1
+    if isinstance(search, BeamSearch):
+        beams, n_best = search.beam_size, search.n_best
+        if search.diverse_groups > 1:
+            raise UserError("search.diverse_groups is not available with engine=ctranslate2")
+    return {
+        "beam_size": beams,
+        "num_hypotheses": n_best,
+        "length_penalty": search.length_penalty,
+        "no_repeat_ngram_size": search.no_repeat_ngram,
+        "disable_unk": search.suppress_unknown,
+        "suppress_sequences": [[PAD_PIECE], [BOS_PIECE]],
+        "min_decoding_length": int(search.min_length_b),
+        "max_input_length": 0,
+        "return_scores": True,
+        "return_end_token": True,
+    }
+
+
+def refuse_ranking(ranking: Ranking) -> None:
+    if ranking.length_penalty and ranking.normalization != "power":
+        raise UserError("search.normalization=gnmt is not available with engine=ctranslate2; it has power")
+    if ranking.coverage_penalty:
+        raise UserError("search.coverage_penalty is not available with engine=ctranslate2")
+
+
+def ranked(ranking: Ranking, total: float, length: int) -> float:
+    return float(ranking.score(torch.tensor(total, dtype=torch.float64), length, 0.0))
+
+
+def import_ctranslate2() -> Any:
+    try:
+        import ctranslate2
+    except ImportError as error:
+        raise UserError(
+            f"CTranslate2 is not installed here ({error})\nInstall it with: pip install 'seq2seq[ctranslate2]'"
+        ) from error
+    return ctranslate2

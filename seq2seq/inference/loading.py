@@ -1,0 +1,45 @@
+"""What a translator starts from: the kind of model that lies at a path, and the engine that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from seq2seq.errors import UserError
+from seq2seq.inference.bundle import Bundle, load_bundle
+from seq2seq.inference.ctranslate2_engine import CTranslate2Engine, Export, is_export
+from seq2seq.inference.engines import Engine, TorchEngine
+
+ENGINES = ("auto", "torch", "ctranslate2")
+
+
+def load_model(path: str | Path, device: torch.device, engine: str = "auto") -> Bundle | Export:
+    """Raises UserError if there is no model there, or one of another kind than `engine`."""
+    if engine not in ENGINES:
+        raise UserError(f"engine={engine!r} is unknown; choose {', '.join(ENGINES)}")
+    if engine == "ctranslate2" and not is_export(path):
+        raise UserError(
+            f"checkpoint={path} is no export for CTranslate2\n"
+            f"Write one with: seq2seq export checkpoint={path} output=DIR format=ctranslate2"
+        )
+    return Export.load(Path(path)) if is_export(path) and engine != "torch" else load_bundle(path, device)
+
+
+def start_engine(bundles: Sequence[Bundle | Export], device: torch.device) -> Engine:
+    models = [bundle.model for bundle in bundles if isinstance(bundle, Bundle)]
+    if len(models) == len(bundles):
+        return TorchEngine(models, device)
+    if len(bundles) > 1:
+        raise UserError("an ensemble needs runs or bundles; exports for CTranslate2 translate alone")
+    (export,) = (bundle for bundle in bundles if isinstance(bundle, Export))
+    return CTranslate2Engine(export, device)
+
+
+def find_device(device: torch.device | str) -> torch.device:
+    """Raises UserError if this machine lacks it."""
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"device={device} cannot be used here: {str(error).splitlines()[0]}") from error
