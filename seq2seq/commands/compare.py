@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hydra._internal.callbacks import Callbacks
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.types import HydraContext
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from seq2seq.commands import configuration
 from seq2seq.commands.report import write_report
@@ -16,7 +22,7 @@ from seq2seq.commands.train import train
 from seq2seq.commands.validation import check
 from seq2seq.errors import UserError
 
-OWN = ("models", "experiments", "seeds", "systems", "baseline", "run_dir")
+OWN = ("models", "experiments", "seeds", "systems", "baseline")
 """Keys of the comparison itself; every other override goes to each training."""
 
 
@@ -24,25 +30,19 @@ def main(config: DictConfig) -> int:
     hydra = HydraConfig.get()
     choices = dict(hydra.runtime.choices)
     folder = Path(config.run_dir or f"runs/{choices.get('experiment') or 'compare-' + choices['data']}")
-    shared = [text for text in hydra.overrides.task if text.lstrip("+~").split("=")[0].split(".")[0] not in OWN]
-    trainings = [
-        (f"{name}-seed{seed}", configuration.compose("compare", [*shared, *own, f"seed={seed}"]))
+    shared = [text for text in hydra.overrides.task if _key(text) not in (*OWN, "run_dir")]
+    jobs = [
+        [*shared, *own, f"seed={seed}", f"run_dir='{folder / f'{name}-seed{seed}'}'"]
         for name, own in systems(config)
         for seed in config.seeds
     ]
-    for _, training in trainings:
-        check(training, "compare", ignore=("hydra",))
-    for number, (name, training) in enumerate(trainings, start=1):
-        print(f"[{number}/{len(trainings)}] {name}", file=sys.stderr)
-        began = time.monotonic()
-        chosen = dict(training.hydra.runtime.choices)
-        for key in (*(key for key in OWN if key != "run_dir"), "hydra"):
-            OmegaConf.set_struct(training, False)
-            training.pop(key)
-        status = train(training, folder / name, chosen)
-        if status:
-            return status
-        print(f"[{number}/{len(trainings)}] {name}: {(time.monotonic() - began) / 60:.1f} min", file=sys.stderr)
+    for job in jobs:
+        check(configuration.compose("compare", job), "compare", ignore=("hydra",))
+    began = time.monotonic()
+    statuses = launch(config, jobs)
+    if any(statuses):
+        return max(statuses)
+    print(f"{len(jobs)} runs in {(time.monotonic() - began) / 60:.1f} minutes", file=sys.stderr)
     write_report([str(folder)], folder, config.baseline)
     return 0
 
@@ -57,7 +57,42 @@ def systems(config: DictConfig) -> list[tuple[str, list[str]]]:
     found = [(str(name), [f"model={name}"]) for name in config.models]
     found += [(str(name), [f"experiment={name}"]) for name in config.experiments]
     named = {name for name, _ in found}
-    found += [(name, []) for name in details if name not in named and not config.models]
+    found += [(name, []) for name in details if name not in named and not named]
     if not found:
         raise UserError("nothing to compare\nGive models=[rnn,bahdanau], experiments=[...] or experiment=quickstart.")
     return [(name, [*own, *details.get(name, [])]) for name, own in found]
+
+
+def launch(config: DictConfig, jobs: Sequence[Sequence[str]]) -> list[int]:
+    """Run the trainings through Hydra's launcher (one after the other, or hydra/launcher=joblib); their exit statuses.
+
+    Raises:
+        UserError: what a training refused.
+    """
+    hydra = GlobalHydra.instance().hydra
+    assert hydra is not None
+    full = config.copy()
+    with open_dict(full):
+        full.hydra = HydraConfig.get()
+    context = HydraContext(config_loader=hydra.config_loader, callbacks=Callbacks(full))
+    launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=run_job, config=full)
+    return [_status(job) for job in launcher.launch(jobs, initial_job_idx=0)]
+
+
+def run_job(config: DictConfig) -> int:
+    """One training of a comparison; the task that a launcher runs, perhaps in another process."""
+    choices = dict(HydraConfig.get().runtime.choices)
+    OmegaConf.set_struct(config, False)
+    for key in OWN:
+        config.pop(key, None)
+    return train(config, Path(config.run_dir), choices)
+
+
+def _status(job: JobReturn) -> int:
+    if job.status == JobStatus.FAILED:
+        raise job._return_value
+    return int(job.return_value)
+
+
+def _key(override: str) -> str:
+    return override.lstrip("+~").split("=")[0].split(".")[0]

@@ -10,17 +10,17 @@ from pathlib import Path
 
 
 @contextmanager
-def talk_to(path: Path | None = None, level: int = logging.INFO) -> Iterator[None]:
-    """Within it, what the package logs goes to standard error, and with times to `path` (appended)."""
+def talk_to(path: Path | None = None, name: str = "") -> Iterator[None]:
+    """Within it, what the package logs goes to standard error after `name`, and with times to `path` (appended)."""
     logger = logging.getLogger("seq2seq")
     before = logger.level
     handlers: list[logging.Handler] = [_Stderr()]
-    handlers[0].setFormatter(logging.Formatter("%(message)s"))
+    handlers[0].setFormatter(logging.Formatter(f"{name}: %(message)s" if name else "%(message)s"))
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         handlers.append(logging.FileHandler(path, encoding="utf-8"))
         handlers[1].setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logger.setLevel(level)
+    logger.setLevel(logging.INFO)
     for handler in handlers:
         logger.addHandler(handler)
     try:

@@ -52,18 +52,18 @@ def train(config: DictConfig, folder: Path, choices: dict[str, Any]) -> int:
     runs.claim(folder, settings)
     from seq2seq.training.interruption import TrainingInterrupted
 
-    with talk_to(folder / "train.log"):
+    with talk_to(folder / "train.log", folder.name):
         try:
             return _train(config, settings, folder, choices)
         except TrainingInterrupted as stop:
-            print(str(stop), file=sys.stderr)
+            print(f"{folder.name}: {stop}", file=sys.stderr)
             return stop.exit_code
 
 
 def check_values(config: DictConfig) -> None:
     """Build all that needs no data, so that impossible values are refused before anything is prepared."""
     build(config.model, source_vocabulary=8, target_vocabulary=8, joint_vocabulary=config.tokenizer.joint)
-    for name in ("tokenizer", "trainer", "callbacks", "schedule", "search", "logger"):
+    for name in ("tokenizer", "optimizer", "trainer", "callbacks", "schedule", "search", "logger"):
         build(config[name])
     training_data(config)
 
