@@ -13,8 +13,8 @@ class Candidate:
     """One of a source's translations.
 
     text: plain text of one line. score and log_probability: see `seq2seq.search.Ranking`. tokens: target pieces without
-    EOS. finished: False when it was cut at the maximum length. alignment: (len(tokens), len(source_tokens)) float32
-    attention averaged over heads, if asked for and the model attends.
+    EOS. finished: False when it was cut at the maximum length. heads: (H, len(tokens), len(source_tokens)) float32
+    attention of each head, if asked for and the model attends.
     """
 
     text: str
@@ -22,7 +22,12 @@ class Candidate:
     log_probability: float
     tokens: list[str]
     finished: bool
-    alignment: Tensor | None = None
+    heads: Tensor | None = None
+
+    @property
+    def alignment(self) -> Tensor | None:
+        """(len(tokens), len(source_tokens)), the mean over heads."""
+        return None if self.heads is None else self.heads.mean(0)
 
 
 BLANK = Candidate("", 0.0, 0.0, [], True)
@@ -59,23 +64,28 @@ class Translation:
     def alignment(self) -> Tensor | None:
         return self.nbest[0].alignment
 
-    def record(self) -> dict[str, Any]:
-        """Plain values, as JSON lines hold them; attention is rounded to 4 digits."""
+    def record(self, heads: bool = False) -> dict[str, Any]:
+        """Plain values, as JSON lines hold them; attention is rounded to 4 digits. heads: each head's attention too."""
         return {
-            **_record(self.nbest[0]),
+            **_record(self.nbest[0], heads),
             "source_tokens": self.source_tokens,
             "parts": self.parts,
             "truncated": self.truncated,
-            "n_best": [_record(candidate) for candidate in self.nbest[1:]],
+            "n_best": [_record(candidate, heads) for candidate in self.nbest[1:]],
         }
 
 
-def _record(candidate: Candidate) -> dict[str, Any]:
-    record = {name: value for name, value in vars(candidate).items() if name != "alignment"}
-    if candidate.alignment is not None:
-        rows = candidate.alignment.tolist()
-        record["alignment"] = [[round(weight, 4) for weight in row] for row in rows]
+def _record(candidate: Candidate, heads: bool) -> dict[str, Any]:
+    record = {name: value for name, value in vars(candidate).items() if name != "heads"}
+    if candidate.heads is not None and candidate.alignment is not None:
+        record["alignment"] = _rounded(candidate.alignment)
+        if heads:
+            record["heads"] = [_rounded(head) for head in candidate.heads]
     return record
+
+
+def _rounded(table: Tensor) -> list[list[float]]:
+    return [[round(weight, 4) for weight in row] for row in table.tolist()]
 
 
 @dataclass(frozen=True)
