@@ -44,8 +44,20 @@ def _forms(words: Lexicon) -> Iterator[tuple[object, Pair]]:
         signature = ("verb", verb.frame, verb.subjects, verb.objects, verb.auxiliary, verb.manner, preposition)
         yield (*signature, "third"), (verb.third, verb.finite[0])
         yield (*signature, "plural"), (verb.english, verb.finite[1])
+        yield (*signature, "base third"), (verb.english, verb.finite[0])
         yield (*signature, "participle", bool(verb.past[0])), (verb.past[0] or verb.english, verb.participle)
         yield (*signature, "base participle", bool(verb.past[0])), (verb.english, verb.participle)
+
+
+def _parts_of_longer_verbs(words: Lexicon) -> set[Pair]:
+    """("gives", "gibt") of "gives up" and "gibt ... auf": one word of it must not be exchanged alone."""
+    pairs = set()
+    for verb in words.verbs:
+        if verb.prefix or " " in verb.english:
+            third, plural, past = (form.split(" ")[0] for form in (verb.third, verb.english, verb.past[0]))
+            pairs |= {(third, verb.finite[0]), (plural, verb.finite[0]), (plural, verb.finite[1])}
+            pairs |= {(form, german) for form in (past, plural) for german in (verb.participle, verb.infinitive)}
+    return pairs
 
 
 @lru_cache(maxsize=1)
@@ -61,10 +73,11 @@ def _exchangeable() -> dict[Pair, tuple[Pair, ...]]:
     for members in classes.values():
         for pair in members:
             readings.setdefault(pair, []).append(tuple(members))
+    longer = _parts_of_longer_verbs(lexicon())
     return {
         pair: options[0]
         for pair, options in readings.items()
-        if len(options[0]) > 1 and all(_same(option, options[0]) for option in options)
+        if pair not in longer and len(options[0]) > 1 and all(_same(option, options[0]) for option in options)
     }
 
 

@@ -4,10 +4,15 @@ import hashlib
 import subprocess
 import sys
 from collections import Counter
+from random import Random
 
 import pytest
 
 from seq2seq.data.grammar import BUCKETS, CHUNK_ROWS, GrammarCorpus
+from seq2seq.data.grammar_clauses import Clause, Sentence
+from seq2seq.data.grammar_lexicon import lexicon
+from seq2seq.data.grammar_phrases import Pronoun
+from seq2seq.data.grammar_variants import variants
 from seq2seq.errors import UserError
 
 SIZES = {"train": 2500, "valid": 70, "test": 140}
@@ -175,6 +180,49 @@ def test_unknown_split_and_too_many_distinct_sentences(tmp_path, monkeypatch):
     monkeypatch.setattr("seq2seq.data.grammar._ATTEMPTS", 200)
     with pytest.raises(UserError, match="too few distinct"):
         GrammarCorpus(sizes={"test": 5000}, maximum_length=3, cache_dir=tmp_path).load("test")
+
+
+def test_verbs_of_several_words_are_not_exchanged_in_part():
+    random = Random(1).random
+    for verb in lexicon().verbs:
+        if verb.frame == "intransitive" and (verb.prefix or " " in verb.english):
+            for tense in ("present", "past", "can"):
+                for subject in (Pronoun("she"), Pronoun("they")):
+                    piece = Sentence((Clause(subject, verb, tense),)).render()
+                    assert {variant[:2] for variant in variants(piece, 20, random)} == {piece[:2]}
+
+
+def readings(pairs):
+    """Each English word with the German words that it is aligned to."""
+    seen = set()
+    for source, target, links, *_ in pairs:
+        english, german = ([word.strip(".,;?").lower() for word in text.split()] for text in (source, target))
+        aligned = {}
+        for link in links:
+            aligned.setdefault(link >> 10, []).append(german[link & 1023])
+        seen |= {(english[i], *words) for i, words in aligned.items()}
+    return seen
+
+
+def test_variants_hold_only_verbs_of_the_lexicon():
+    varied = readings(pair for k in range(6) for pair in GrammarCorpus(variants=16)._recipe.chunk(k, CHUNK_ROWS))
+    finite, brackets = set(), set()
+    for verb in lexicon().verbs:
+        finite |= {verb.prefix + form for form in verb.finite} | set(verb.finite)
+        auxiliaries = ("hat", "haben") if verb.auxiliary == "haben" else ("ist", "sind")
+        heads = {verb.english.split()[0], verb.third.split()[0], verb.past[0].split(" ")[0]}
+        brackets |= {(head, *sorted((a, verb.participle))) for head in heads for a in auxiliaries}
+        brackets |= {(head, *sorted((form, verb.prefix))) for head in heads for form in verb.finite if verb.prefix}
+    heads = {bracket[0] for bracket in brackets}
+    for english, *german in varied:
+        if english in ("does", "do"):
+            assert len(german) == 1
+            assert german[0] in finite
+        elif english == "did":
+            assert german[0] in ("hat", "haben", "ist", "sind")
+        elif english in heads and len(german) == 2:
+            assert (english, *sorted(german)) in brackets
+    assert sum(english in heads and len(german) == 2 for english, *german in varied) > 100
 
 
 def test_variants_keep_structure_and_grammar(tmp_path):
