@@ -22,6 +22,7 @@ COMMANDS = {
     "report": "compare finished runs, or hypothesis files from elsewhere, in HTML, Markdown and JSON",
     "evaluate": "score a checkpoint, or a file of translations, with sacreBLEU",
     "translate": "translate lines from standard input or a file",
+    "serve": "an HTTP service, and a page that shows what the models look at",
     "score": "log-probabilities that a model gives to translations",
     "average": "average several checkpoints into one bundle",
     "export": "write a bundle, or a CTranslate2 model, from a checkpoint",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -102,7 +103,7 @@ def _composition() -> Iterator[None]:
 def help_text(command: str) -> str:
     """What `seq2seq COMMAND --help` prints: the command's self-documenting YAML file, and the groups' choices."""
     text = (config_dir() / f"{command}.yaml").read_text(encoding="utf-8")
-    keys = text.split("# hydra:")[0].rstrip()
+    keys = re.sub(r"^  # hydra:\n(?:  - .*\n)*", "", text, flags=re.MULTILINE).split("\n# hydra:")[0].rstrip()
     lines = [f"usage: seq2seq {command} [key=value ...] [-m] [--cfg job]", "", keys, "", "Choices:"]
     for group, options in groups():
         lines.append(f"  {group}: {', '.join(options)}")

@@ -34,9 +34,9 @@ def group(runs: Sequence[Run]) -> list[System]:
     for run in runs:
         grouped.setdefault(re.sub(r"[-_/]?seed[-_=]?\d+$", "", run.name) or run.name, []).append(run)
     names = _short_names(grouped)
-    colours = _colours([members[0].model for members in grouped.values()])
+    palette = colours([members[0].model for members in grouped.values()])
     return [
-        System(name, colour, members) for name, colour, members in zip(names, colours, grouped.values(), strict=True)
+        System(name, colour, members) for name, colour, members in zip(names, palette, grouped.values(), strict=True)
     ]
 
 
@@ -98,7 +98,8 @@ def _short_names(grouped: Mapping[str, Sequence[Run]]) -> list[str]:
     return names
 
 
-def _colours(models: Sequence[str]) -> list[int]:
+def colours(models: Sequence[str]) -> list[int]:
+    """An index into the palette for each system by its model's family."""
     taken: list[int] = []
     wanted = [FAMILIES.index(model) if model in FAMILIES else None for model in models]
     reserved = {colour for colour in wanted if colour is not None}

@@ -1,0 +1,38 @@
+"""`seq2seq serve`: the HTTP service and its page."""
+
+from __future__ import annotations
+
+import sys
+
+from omegaconf import DictConfig, OmegaConf
+
+from seq2seq.commands.configuration import build
+from seq2seq.commands.translate import chosen_search
+from seq2seq.errors import UserError
+
+
+def main(config: DictConfig) -> int:
+    import torch
+
+    from seq2seq.inference.translator import Batching
+    from seq2seq.serving.served import load_models
+
+    try:
+        from seq2seq.serving.app import create_app
+        from seq2seq.serving.server import address, listen, serve
+    except ModuleNotFoundError as error:
+        raise UserError(f"serving needs {error.name}\nInstall it: pip install 'seq2seq[serve]'") from error
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    limits = build(config.limits)
+    checkpoints = list(config.checkpoints) if OmegaConf.is_list(config.checkpoints) else [str(config.checkpoints)]
+    texts = Batching(config.max_tokens, max_source_length=config.max_source_length, long_lines=config.long_lines)
+    listener = listen(config.host, config.port)
+    models = load_models(checkpoints, config.device, chosen_search(config), texts)
+    app = create_app(models, limits, build(config.batching))
+    print(
+        f"{', '.join(model.name for model in models)}: {address(listener)}  (Ctrl-C stops)", file=sys.stderr, flush=True
+    )
+    serve(app, listener, limits)
+    print("stopped; everything accepted was answered", file=sys.stderr)
+    return 0

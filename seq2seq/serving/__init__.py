@@ -1,0 +1,1 @@
+"""Serving: the HTTP service and its page (the extra `serve`)."""

@@ -1,0 +1,175 @@
+"""The application: its paths, and what goes wrong in plain words."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from starlette.exceptions import HTTPException
+
+import seq2seq
+from seq2seq.errors import UserError
+from seq2seq.inference.translation import Translation
+from seq2seq.serving import messages, pages
+from seq2seq.serving.batcher import Batcher, Batching, QueueFull
+from seq2seq.serving.limits import Limits
+from seq2seq.serving.messages import Problem, TranslateRequest, TranslateResponse
+from seq2seq.serving.metrics import Metrics
+from seq2seq.serving.middleware import BodyLimit, Count
+from seq2seq.serving.quality import quality_by_length
+from seq2seq.serving.served import ServedModel
+
+PATHS = {"/translate", "/models", "/quality", "/health", "/metrics", "/", "/docs", "/openapi.json"}
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    408: {"model": Problem, "description": "The request took too long to arrive."},
+    413: {"model": Problem, "description": "The request is too large."},
+    422: {"model": Problem, "description": "Malformed, too long, or an unknown model or option."},
+    429: {"model": Problem, "description": "Too many texts are waiting; try again after Retry-After seconds."},
+    500: {"model": Problem, "description": "The service's own fault."},
+    503: {"model": Problem, "description": "No translation within the time limit, or too many connections."},
+}
+
+
+def create_app(models: Sequence[ServedModel], limits: Limits, batching: Batching) -> FastAPI:
+    """The service of `models`; each gets a queue and a thread, which live until the application shuts down."""
+    metrics = Metrics()
+    served = {model.name: model for model in models}
+    batchers = {
+        name: Batcher(model.translator, batching, limits.queue, metrics.batch_observer(name))
+        for name, model in served.items()
+    }
+    for name, batcher in batchers.items():
+        metrics.watch_queue(name, partial(getattr, batcher, "waiting"))
+    descriptions = [model.description() for model in models]
+    quality = quality_by_length({name: model.folder for name, model in served.items()})
+    page = pages.main_page(descriptions, quality)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        for batcher in batchers.values():
+            await asyncio.to_thread(batcher.close)
+
+    app = FastAPI(
+        title="seq2seq",
+        version=seq2seq.__version__,
+        description="Translation models side by side: translations, n-best lists and attention.",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    add_error_handlers(app)
+    app.add_middleware(BodyLimit, size=limits.body, seconds=limits.seconds)
+    app.add_middleware(Count, metrics=metrics, paths=PATHS)
+
+    @app.post("/translate", response_model=TranslateResponse, responses=PROBLEMS, summary="Translate texts")
+    async def translate(request: TranslateRequest) -> Response:
+        request.check(limits)
+        name = next(iter(served)) if request.model is None else request.model
+        if name not in served:
+            raise UserError(f"there is no model {name!r}; served are {', '.join(served)}")
+        translator = served[name].translator
+        search = messages.resolve_search(request.search, request.n_best, translator.search, limits, translator.batching)
+        alignment = request.alignment or request.heads
+        if alignment:
+            ids = translator.tokenizers.source.encode(request.texts)
+            size = messages.attention_size([len(each) + 1 for each in ids], search, served[name].heads)
+            if size > limits.attention:
+                raise UserError(
+                    f"the attention of these texts could take {size} numbers; at most {limits.attention} are allowed: "
+                    "ask for shorter or fewer texts, or without alignment"
+                )
+        futures = batchers[name].submit(request.texts, search, alignment)
+        translations: list[Translation] = await asyncio.wait_for(
+            asyncio.gather(*map(asyncio.wrap_future, futures)), limits.seconds
+        )
+        body = await asyncio.to_thread(messages.render, name, translations, request.heads, request.references)
+        return Response(body, media_type="application/json")
+
+    @app.get("/models", summary="The served models")
+    async def list_models() -> list[dict[str, Any]]:
+        return descriptions
+
+    @app.get("/quality", summary="The models' scores by source length, from their runs; null where none are known")
+    async def show_quality() -> dict[str, Any] | None:
+        return quality
+
+    @app.get("/health", summary="200 while every model can translate", responses={503: {"model": Problem}})
+    async def health() -> Response:
+        dead = [name for name, batcher in batchers.items() if not batcher.alive]
+        if dead:
+            return problem(503, f"no thread translates for {', '.join(dead)}")
+        return JSONResponse({"status": "ok", "models": list(served)})
+
+    @app.get("/metrics", response_class=PlainTextResponse, summary="Counters in Prometheus' text format")
+    async def show_metrics() -> Response:
+        return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @app.get("/", include_in_schema=False)
+    async def show_page() -> Response:
+        return HTMLResponse(page, headers=pages.HEADERS)
+
+    @app.get("/docs", include_in_schema=False)
+    async def show_docs() -> Response:
+        return HTMLResponse(pages.docs_page(app.openapi()), headers=pages.HEADERS)
+
+    return app
+
+
+def problem(status: int, detail: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    return JSONResponse({"detail": detail}, status, headers)
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Every error is answered with a `Problem`; none repeats what the client sent."""
+
+    @app.exception_handler(UserError)
+    async def refused(_: Request, error: UserError) -> Response:
+        return problem(422, str(error))
+
+    @app.exception_handler(RequestValidationError)
+    async def malformed(request: Request, error: RequestValidationError) -> Response:
+        if "json" not in request.headers.get("content-type", ""):
+            return problem(422, "send JSON, with the header content-type: application/json")
+        return problem(422, plain_errors(error.errors()))
+
+    @app.exception_handler(HTTPException)
+    async def other(_: Request, error: HTTPException) -> Response:
+        status = 422 if error.status_code == 400 else error.status_code
+        return problem(status, error.detail, dict(error.headers or {}))
+
+    @app.exception_handler(QueueFull)
+    async def busy(_: Request, error: QueueFull) -> Response:
+        return problem(429, "too many texts are waiting; try again in a moment", {"Retry-After": "1"})
+
+    @app.exception_handler(asyncio.TimeoutError)
+    @app.exception_handler(TimeoutError)
+    async def late(_: Request, error: Exception) -> Response:
+        return problem(503, "no translation within the time limit; try again, or with less text", {"Retry-After": "5"})
+
+    @app.exception_handler(Exception)
+    async def fault(_: Request, error: Exception) -> Response:
+        return problem(500, "the service failed on this request; its log says more")
+
+
+def plain_errors(errors: Sequence[dict[str, Any]]) -> str:
+    """pydantic's errors as "search.beam_size: input should be a valid integer; ...".
+
+    Of the branches of a union, which all complain, those that came furthest speak.
+    """
+    by_place: dict[str, str] = {}
+    for error in errors:
+        place = ".".join(str(part) for part in error["loc"][1:] if part not in ("str", "list[str]"))
+        message = "not valid JSON" if error["type"] == "json_invalid" else error["msg"][:1].lower() + error["msg"][1:]
+        by_place.setdefault(place, message)
+    return "; ".join(
+        f"{place}: {message}" if place else message
+        for place, message in by_place.items()
+        if not any(other.startswith(f"{place}.") for other in by_place)
+    )

@@ -1,0 +1,144 @@
+"""Texts of many requests, gathered for a moment and translated together by one thread."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from threading import Condition, Thread
+from typing import Any
+
+from seq2seq.errors import UserError
+from seq2seq.inference.translation import Translation
+from seq2seq.inference.translator import Translator
+from seq2seq.search import Search
+
+log = logging.getLogger(__name__)
+
+
+class QueueFull(Exception):
+    """More texts are waiting than may."""
+
+
+@dataclass(frozen=True)
+class Batching:
+    """size: texts translated together at most. seconds: how long the first of them waits for others."""
+
+    size: int = 64
+    seconds: float = 0.005
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.size, int) or isinstance(self.size, bool) or self.size < 1:
+            raise UserError(f"batching.size={self.size!r} must be a whole number of at least 1")
+        if not isinstance(self.seconds, (int, float)) or not 0 <= self.seconds <= 10:
+            raise UserError(f"batching.seconds={self.seconds!r} must be a number from 0 to 10")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One text. number: its place in its request, which seeds random draws as in `seq2seq translate`."""
+
+    text: str
+    number: int
+    search: Search
+    alignment: bool
+    future: Future[Translation] = field(default_factory=Future)
+    arrived: float = field(default_factory=time.monotonic)
+
+
+class Batcher:
+    """A queue before one translator, which only this object's thread uses.
+
+    observe: called with the number of texts of each batch.
+    """
+
+    def __init__(
+        self,
+        translator: Translator,
+        batching: Batching,
+        capacity: int,
+        observe: Callable[[int], Any] = lambda size: None,
+    ) -> None:
+        self._translator = translator
+        self._batching = batching
+        self._capacity = capacity
+        self._observe = observe
+        self._queue: deque[Job] = deque()
+        self._changed = Condition()
+        self._closed = False
+        self._thread = Thread(target=self._work, name="translate", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Texts in the queue."""
+        return len(self._queue)
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def submit(self, texts: Sequence[str], search: Search, alignment: bool) -> list[Future[Translation]]:
+        """One future a text; a future that is cancelled before its turn is left out.
+
+        Raises:
+            QueueFull: there is no room for all of them; none was taken.
+        """
+        jobs = [Job(text, number, search, alignment) for number, text in enumerate(texts)]
+        with self._changed:
+            if self._closed or len(self._queue) + len(jobs) > self._capacity:
+                raise QueueFull
+            self._queue.extend(jobs)
+            self._changed.notify()
+        return [job.future for job in jobs]
+
+    def close(self) -> None:
+        """Take no more, and return once everything taken is done."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while batch := self._next():
+            jobs = [job for job in batch if job.future.set_running_or_notify_cancel()]
+            if jobs:
+                self._observe(len(jobs))
+            groups: dict[tuple[Search, bool], list[Job]] = {}
+            for job in jobs:
+                groups.setdefault((job.search, job.alignment), []).append(job)
+            for (search, alignment), group in groups.items():
+                self._translate(group, search, alignment)
+
+    def _next(self) -> list[Job]:
+        """The texts of the next batch; none once closed and empty."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._queue or self._closed)
+            if self._queue:
+                left = self._queue[0].arrived + self._batching.seconds - time.monotonic()
+                self._changed.wait_for(lambda: len(self._queue) >= self._batching.size or self._closed, max(0.0, left))
+            return [self._queue.popleft() for _ in range(min(self._batching.size, len(self._queue)))]
+
+    def _translate(self, jobs: list[Job], search: Search, alignment: bool) -> None:
+        """Fill the futures. Where a batch fails, its texts are tried alone, so that only the culprit fails."""
+        try:
+            found = self._translator.translate_window(
+                [job.text for job in jobs],
+                search=search,
+                alignment=alignment,
+                numbers=[job.number for job in jobs],
+            )
+        except Exception as error:
+            if len(jobs) > 1:
+                for job in jobs:
+                    self._translate([job], search, alignment)
+            else:
+                if not isinstance(error, UserError):
+                    log.exception("a text of %d characters could not be translated", len(jobs[0].text))
+                jobs[0].future.set_exception(error)
+            return
+        for job, translation in zip(jobs, found, strict=True):
+            job.future.set_result(translation)

@@ -1,0 +1,100 @@
+"""What stands between the socket and the application: the limit on bodies, and counting."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection
+
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from seq2seq.serving.metrics import Metrics
+
+PATIENCE = 8
+"""Of a body that is too long, so many times the limit is read and dropped, so that its sender reads the answer."""
+
+
+GONE = 499
+"""Counted where the client left before its answer."""
+
+
+class BodyLimit:
+    """Hands on a request once its whole body is here: at most `size` bytes, else 413, within `seconds`, else 408."""
+
+    def __init__(self, app: ASGIApp, size: int, seconds: float) -> None:
+        self.app = app
+        self.size = size
+        self.seconds = seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        try:
+            body = await asyncio.wait_for(self._read(receive), self.seconds)
+        except asyncio.TimeoutError:
+            problem = JSONResponse({"detail": f"the request did not arrive within {self.seconds:g} seconds"}, 408)
+            await problem(scope, receive, send)
+            return
+        except _TooLong:
+            problem = JSONResponse({"detail": f"the request is longer than {self.size} bytes"}, 413)
+            await problem(scope, receive, send)
+            return
+        if body is None:
+            return
+        replay: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def once() -> Message:
+            return replay.pop() if replay else await receive()
+
+        await self.app(scope, once, send)
+
+    async def _read(self, receive: Receive) -> bytes | None:
+        """None: the client has gone."""
+        chunks, size, more = [], 0, True
+        while more and size <= PATIENCE * self.size:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            more = message.get("more_body", False)
+            size += len(message.get("body", b""))
+            if size <= self.size:
+                chunks.append(message.get("body", b""))
+        if size > self.size:
+            raise _TooLong
+        return b"".join(chunks)
+
+
+class _TooLong(Exception):
+    pass
+
+
+class Count:
+    """Counts and times requests, by path; all but `paths` as "other"."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, paths: Collection[str]) -> None:
+        self.app = app
+        self.metrics = metrics
+        self.paths = paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        start, status = time.monotonic(), GONE
+
+        async def watch(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self.app(scope, receive, watch)
+        except Exception:
+            status = 500
+            raise
+        finally:
+            path = scope["path"] if scope["path"] in self.paths else "other"
+            self.metrics.request(path, status, time.monotonic() - start)

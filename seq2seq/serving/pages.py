@@ -1,0 +1,88 @@
+"""The pages: one file each, that needs nothing but this service."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from seq2seq.report.draw import short_number
+from seq2seq.report.systems import colours
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Cache-Control": "no-store",
+}
+"""Nothing outside the page may be loaded, and nobody but this service asked."""
+
+SHARED = ("theme.css", "heatmap.css", "heatmap.js")
+"""Files of the report that the page takes in."""
+
+EXAMPLES = [
+    "The man sees the dog.",
+    "The old teacher gives the child a red book.",
+    "The woman who lives in the small house has never read the letter.",
+    "The doctor says that the young girl wants to visit the garden because the weather is good today.",
+    "When the students come home in the evening, the mother who works in the city has already cooked the soup, and the "
+    "father reads the newspaper because he is tired.",
+]
+"""English sentences of growing length, for models that come without a test set."""
+
+
+def main_page(models: Sequence[Mapping[str, Any]], quality: Mapping[str, Any] | None) -> str:
+    """The page at `/`. models: their descriptions. quality: see `quality_by_length`."""
+    families = colours([model["architecture"] for model in models])
+    shown = [{**model, "colour": colour, "about": about(model)} for model, colour in zip(models, families, strict=True)]
+    source, target = models[0]["source_language"], models[0]["target_language"]
+    payload = {
+        "models": shown,
+        "quality": quality,
+        "examples": [] if quality or source not in (None, "en") else EXAMPLES,
+    }
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            models=shown,
+            languages=f"{source} to {target}" if source and target else None,
+            quality=quality,
+            payload=payload,
+            assets=_assets("page.css", "page.js"),
+        )
+    )
+
+
+def about(model: Mapping[str, Any]) -> str:
+    """One line on a described model."""
+    heads = model["heads"]
+    attention = f"attention with {heads} heads" if heads > 1 else "attention" if heads else "no attention"
+    size = [] if model["parameters"] is None else [f"{short_number(model['parameters'])} parameters"]
+    return ", ".join([model["architecture"], attention, *size])
+
+
+def docs_page(schema: Mapping[str, Any]) -> str:
+    """The OpenAPI description for people."""
+    return _environment().get_template("docs.html.j2").render(schema=schema, assets=_assets("page.css"))
+
+
+def _assets(*own: str) -> dict[str, Markup]:
+    report, serving = (files(name).joinpath("templates") for name in ("seq2seq.report", "seq2seq.serving"))
+    return {
+        name: Markup(folder.joinpath(name).read_text(encoding="utf-8"))
+        for folder, names in ((report, SHARED), (serving, own))
+        for name in names
+    }
+
+
+def _environment() -> Environment:
+    return Environment(
+        loader=PackageLoader("seq2seq.serving"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

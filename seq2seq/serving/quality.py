@@ -1,0 +1,75 @@
+"""How the served models' scores depend on the length of the source, as their runs measured it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from seq2seq.errors import UserError
+from seq2seq.evaluation.lengths import bucket_label, rows_of_lengths
+from seq2seq.report.study import Run, collect
+
+EXAMPLES = 5
+
+
+def quality_by_length(folders: Mapping[str, Path | None]) -> dict[str, Any] | None:
+    """From the run folders of the models by name, those that were scored on the first one's test set.
+
+    {"split", "segments", "buckets": [{"low", "high", "label", "segments", "scores": {model: {"bleu", "chrf"}},
+    "examples": [{"source", "reference"}]}]}; a score has "score" and its interval's "low" and "high". None if no model
+    comes with scores.
+    """
+    runs = {name: run for name, folder in folders.items() if folder is not None and (run := _read(folder)) is not None}
+    if not runs:
+        return None
+    first = next(iter(runs.values()))
+    splits = [split for split in first.texts if _buckets(first, split)]
+    split = "test" if "test" in splits else splits[0]
+    texts = first.texts[split]
+    same = {
+        name: run
+        for name, run in runs.items()
+        if split in run.texts
+        and (run.texts[split].sources, run.texts[split].references) == (texts.sources, texts.references)
+    }
+    tables = {name: {bucket["low"]: bucket for bucket in _buckets(run, split)} for name, run in same.items()}
+    buckets = []
+    for bucket in _buckets(first, split):
+        low, high = bucket["low"], bucket["high"]
+        rows = rows_of_lengths(texts.sources, low, high)
+        buckets.append(
+            {
+                "low": low,
+                "high": high,
+                "label": bucket_label(low, high),
+                "segments": bucket["segments"],
+                "scores": {
+                    name: {metric: table[low].get(metric) for metric in ("bleu", "chrf")}
+                    for name, table in tables.items()
+                    if low in table
+                },
+                "examples": [
+                    {"source": texts.sources[row], "reference": texts.references[row]}
+                    for row in _spread(rows, EXAMPLES)
+                ],
+            }
+        )
+    return {"split": split, "segments": len(texts.sources), "buckets": buckets} if buckets else None
+
+
+def _read(folder: Path) -> Run | None:
+    try:
+        (run,) = collect(folder).runs
+    except (UserError, ValueError):
+        return None
+    return run if any(_buckets(run, split) for split in run.texts) else None
+
+
+def _buckets(run: Run, split: str) -> list[dict[str, Any]]:
+    return run.metrics["splits"][split].get("by_length") or []
+
+
+def _spread(rows: Sequence[int], count: int) -> list[int]:
+    """At most `count` of the rows, from all over them."""
+    return list(rows[:: max(1, -(-len(rows) // count))])[:count]

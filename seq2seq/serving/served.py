@@ -1,0 +1,120 @@
+"""The models of a service: loaded, tried once, named and described."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain, count
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from seq2seq.errors import UserError
+from seq2seq.inference.bundle import Bundle, count_parameters
+from seq2seq.inference.loading import find_device, load_model
+from seq2seq.inference.translator import Batching, Translator
+from seq2seq.search import BeamSearch, GreedySearch, Sampling, Search
+
+METHODS: dict[str, type[BeamSearch] | type[GreedySearch] | type[Sampling]] = {
+    "beam": BeamSearch,
+    "greedy": GreedySearch,
+    "sampling": Sampling,
+}
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """folder: of the run that it comes from, or None. parameters: None if not known. width: of its states. heads: of
+    the attention that it shows, 0 if it has none."""
+
+    name: str
+    translator: Translator
+    folder: Path | None
+    architecture: str
+    parameters: int | None
+    width: int | None
+    heads: int
+
+    def description(self) -> dict[str, Any]:
+        """Plain values for `GET /models`."""
+        source, target = self.translator.languages
+        search = self.translator.search
+        return {
+            "name": self.name,
+            "architecture": self.architecture,
+            "source_language": source,
+            "target_language": target,
+            "parameters": self.parameters,
+            "width": self.width,
+            "attends": self.heads > 0,
+            "heads": self.heads,
+            "search": {"method": method_name(search), **asdict(search)},  # type: ignore[call-overload]
+        }
+
+
+def method_name(search: Search) -> str:
+    return next(name for name, kind in METHODS.items() if type(search) is kind)
+
+
+def load_models(
+    paths: Sequence[str | Path], device: str = "cpu", search: Search | None = None, batching: Batching | None = None
+) -> list[ServedModel]:
+    """Every checkpoint (a run's folder, a bundle, a .ckpt or an export) as a model of its own, tried on one sentence.
+
+    search: instead of the checkpoints' own.
+
+    Raises:
+        UserError: none given, or one is missing, damaged or translates to no finite score.
+    """
+    if not paths:
+        raise UserError("checkpoints=[] names no model; give checkpoints=[RUN,...]")
+    names = unique_names([checkpoint_name(Path(path)) for path in paths])
+    return [
+        _load(Path(path), name, find_device(device), search, batching) for path, name in zip(paths, names, strict=True)
+    ]
+
+
+def _load(path: Path, name: str, device: torch.device, search: Search | None, batching: Batching | None) -> ServedModel:
+    bundle = load_model(path, device)
+    translator = Translator([bundle], search, batching, device)
+    try:
+        (tried,) = translator.translate_window(["This is a test."], alignment=True)
+    except (RuntimeError, ValueError, ArithmeticError) as error:
+        raise UserError(f"{path} loads but cannot translate: {str(error).splitlines()[0]}") from error
+    if not tried.nbest or not math.isfinite(tried.score):
+        raise UserError(f"{path} loads but its translations have no score: its weights are damaged")
+    model, attention = bundle.config["model"], tried.nbest[0].heads
+    return ServedModel(
+        name=name,
+        translator=translator,
+        folder=run_folder(path),
+        architecture=str(model["_target_"]).rpartition("create_")[2],
+        parameters=count_parameters(bundle.model) if isinstance(bundle, Bundle) else None,
+        width=model.get("width"),
+        heads=0 if attention is None else len(attention),
+    )
+
+
+def checkpoint_name(path: Path) -> str:
+    """What people call it: the run's folder, or the bundle's own if it lies elsewhere."""
+    path = path.resolve()
+    if path.suffix == ".ckpt":
+        path = path.parent if path.parent.name == "checkpoints" else path.with_suffix("")
+    return path.parent.name if path.name in ("bundle", "checkpoints") and path.parent.name else path.name
+
+
+def run_folder(path: Path) -> Path | None:
+    """The folder with the scores of the checkpoint's run."""
+    folders = (path, path.parent, path.parent.parent)
+    return next((folder for folder in folders if (folder / "metrics.json").is_file()), None)
+
+
+def unique_names(names: Sequence[str]) -> list[str]:
+    """The same names; a repeated one is followed by a number."""
+    found: list[str] = []
+    for name in names:
+        numbered = (f"{name}-{number}" for number in count(2))
+        found.append(next(one for one in chain([name], numbered) if one not in found))
+    return found

@@ -1,0 +1,213 @@
+// Behaviour of the page at `/`: asks every model for the same sentence, draws what each looked at, and shows quality by length.
+"use strict";
+(() => {
+  const data = JSON.parse(document.getElementById("payload").textContent);
+  const by = (id) => document.getElementById(id);
+  const text = by("text"), problem = by("problem");
+  const cards = new Map([...document.querySelectorAll(".card")].map((card) => [card.dataset.model, card]));
+  const words = (sentence) => sentence.split(/\s+/).filter(Boolean).length;
+  let reference = null, running = null;
+
+  // Translating.
+  const ask = async (model, signal) => {
+    const began = performance.now();
+    const body = { text: text.value, model: model.name, heads: model.attends };
+    if (reference !== null) body.reference = reference;
+    let response;
+    try {
+      response = await fetch("translate", {
+        method: "POST", signal, headers: { "content-type": "application/json" }, body: JSON.stringify(body),
+      });
+    } catch (error) {
+      if (error.name === "AbortError") throw error;
+      throw new Error("The service does not answer. Is it still running?");
+    }
+    const answer = await response.json().catch(() => ({ detail: "The service is busy; try again in a moment." }));
+    if (!response.ok) throw new Error(answer.detail.charAt(0).toUpperCase() + answer.detail.slice(1).replace(/\.?$/, "."));
+    return { ...answer.translations[0], milliseconds: performance.now() - began };
+  };
+  const clear = (card) => {
+    card.querySelector(".translation").textContent = "";
+    card.querySelector(".translation").classList.remove("failed");
+    card.querySelector(".scores").textContent = "";
+    const map = card.querySelector(".map");
+    if (map) map.replaceChildren();
+  };
+  const show = (card, result) => {
+    clear(card);
+    card.querySelector(".translation").textContent = result.text || "(nothing)";
+    const facts = [`${Math.max(1, Math.round(result.milliseconds))} ms`];
+    if (result.chrf !== undefined) facts.unshift(`chrF ${result.chrf.toFixed(0)}, BLEU ${result.bleu.toFixed(0)} against the reference`);
+    if (!result.finished) facts.push("cut at the maximum length");
+    card.querySelector(".scores").textContent = facts.join(" · ");
+    const map = card.querySelector(".map");
+    if (map && result.heads && result.tokens.length) {
+      drawHeatmap(map, { source: result.source_tokens, target: result.tokens, weights: result.heads, title: "What it looked at" });
+    }
+  };
+  const fail = (message) => { problem.textContent = message; problem.hidden = false; };
+  const translate = async () => {
+    if (running) running.abort();
+    problem.hidden = true;
+    if (!text.value.trim()) {
+      fail("Type a sentence first.");
+      text.focus();
+      return;
+    }
+    const mine = running = new AbortController();
+    by("given").hidden = reference === null;
+    by("reference").textContent = reference || "";
+    by("status").textContent = "Translating\u2026";
+    cards.forEach((card) => card.classList.add("busy"));
+    const failures = new Map();
+    await Promise.all(data.models.map(async (model) => {
+      const card = cards.get(model.name);
+      try {
+        const result = await ask(model, mine.signal);
+        if (mine === running) show(card, result);
+      } catch (error) {
+        if (mine === running) { clear(card); failures.set(model.name, error.message); }
+      }
+      if (mine === running) card.classList.remove("busy");
+    }));
+    if (mine !== running) return;
+    const done = data.models.length - failures.size;
+    by("status").textContent = done ? `${done} of ${data.models.length} translations ready` : "";
+    const messages = new Set(failures.values());
+    if (done === 0 && messages.size === 1) {
+      fail([...messages][0]);
+    } else {
+      failures.forEach((message, name) => {
+        const line = cards.get(name).querySelector(".translation");
+        line.classList.add("failed");
+        line.textContent = message;
+      });
+    }
+  };
+  by("form").addEventListener("submit", (event) => { event.preventDefault(); translate(); });
+  text.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); translate(); }
+  });
+  text.addEventListener("input", () => {
+    reference = null;
+    by("examples").querySelectorAll("button").forEach((button) => button.setAttribute("aria-pressed", "false"));
+  });
+  for (const radio of document.querySelectorAll('input[name="view"]')) {
+    radio.addEventListener("change", () => cards.forEach((card, name) => { card.hidden = radio.value !== "" && radio.value !== name; }));
+  }
+
+  // Examples of growing length.
+  const take = (example) => {
+    text.value = example.source;
+    reference = example.reference === undefined ? null : example.reference;
+    by("examples").querySelectorAll("button").forEach((button) =>
+      button.setAttribute("aria-pressed", String(button.title === example.source)));
+    translate();
+  };
+  const samples = data.quality ? data.quality.buckets.map((bucket) => bucket.examples[0]).filter(Boolean)
+    : data.examples.map((source) => ({ source }));
+  by("examples").hidden = samples.length === 0;
+  for (const example of samples) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = `${words(example.source)} words`;
+    button.title = example.source;
+    button.setAttribute("aria-pressed", "false");
+    button.addEventListener("click", () => take(example));
+    by("examples").append(button);
+  }
+  if (samples.length) text.value = samples[0].source;
+  if (samples.length) reference = samples[0].reference === undefined ? null : samples[0].reference;
+
+  // Quality by length.
+  if (!data.quality) return;
+  const buckets = data.quality.buckets, slider = by("slider");
+  const scored = data.models.filter((model) => buckets.some((bucket) => bucket.scores[model.name]));
+  const SVG = "http://www.w3.org/2000/svg";
+  const make = (parent, name, attributes = {}, content = null) => {
+    const node = document.createElementNS(SVG, name);
+    for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+    if (content !== null) node.textContent = content;
+    parent.append(node);
+    return node;
+  };
+  const bleu = (bucket, model) => (bucket.scores[model.name] || {}).bleu;
+  const best = Math.max(...buckets.flatMap((bucket) => scored.map((model) => (bleu(bucket, model) || {}).high || (bleu(bucket, model) || {}).score || 0)), 1);
+  const ceiling = Math.min(100, Math.ceil(best / 10) * 10);
+  const chart = () => {
+    const width = Math.max(280, by("chart").clientWidth), narrow = width < 520;
+    const height = narrow ? 260 : 340, left = 40, right = narrow ? 14 : 130, top = 14, bottom = 46;
+    const x = (i) => left + (i + 0.5) * (width - left - right) / buckets.length;
+    const y = (value) => height - bottom - value / ceiling * (height - top - bottom);
+    const svg = document.createElementNS(SVG, "svg");
+    for (const [key, value] of Object.entries({ class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "BLEU by source length; the table holds the numbers" })) svg.setAttribute(key, value);
+    const step = ceiling <= 50 ? 10 : 20;
+    for (let value = 0; value <= ceiling; value += step) {
+      make(svg, "line", { class: "grid", x1: left, x2: width - right, y1: y(value), y2: y(value) });
+      make(svg, "text", { class: "tick", x: left - 8, y: y(value) + 4, "text-anchor": "end" }, String(value));
+    }
+    buckets.forEach((bucket, i) => make(svg, "text", { class: narrow ? "small" : "tick", x: x(i), y: height - bottom + 18, "text-anchor": "middle" }, bucket.label));
+    make(svg, "text", { class: "axis", x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, "source words");
+    make(svg, "text", { class: "small", x: 4, y: 11 }, "BLEU");
+    const here = Number(slider.value);
+    make(svg, "line", { class: "here", x1: x(here), x2: x(here), y1: top, y2: height - bottom });
+    const ends = [];
+    for (const model of scored) {
+      const group = make(svg, "g", { class: `c${model.colour}` });
+      const points = buckets.map((bucket, i) => [i, bleu(bucket, model)]).filter(([, score]) => score);
+      make(group, "polyline", { class: "stroke line", points: points.map(([i, score]) => `${x(i)},${y(score.score)}`).join(" ") });
+      for (const [i, score] of points) {
+        if (score.low !== undefined && score.low !== null) make(group, "line", { class: "stroke whisker", x1: x(i), x2: x(i), y1: y(score.low), y2: y(score.high) });
+        make(group, "circle", { class: i === here ? "mark on" : "mark", cx: x(i), cy: y(score.score), r: i === here ? 6 : 4 });
+      }
+      if (points.length) ends.push({ model, at: y(points[points.length - 1][1].score) });
+    }
+    if (!narrow) {
+      ends.sort((a, b) => a.at - b.at).forEach((end, i) => { if (i && end.at < ends[i - 1].at + 17) end.at = ends[i - 1].at + 17; });
+      for (const { model, at } of ends) {
+        const name = model.name.length > 16 ? model.name.slice(0, 15) + "\u2026" : model.name;
+        make(make(svg, "g", { class: `c${model.colour}` }), "text", { class: "label", x: width - right + 8 - (width - left - right) / buckets.length / 2 + 8, y: at + 4 }, name);
+      }
+    }
+    by("chart").replaceChildren(svg);
+  };
+  const row = (model, bucket) => {
+    const score = bleu(bucket, model), chrf = (bucket.scores[model.name] || {}).chrf, first = bleu(buckets[0], model);
+    const line = document.createElement("tr"), head = document.createElement("th");
+    head.scope = "row";
+    head.className = `c${model.colour}`;
+    head.innerHTML = '<span class="dot"></span><span class="name"></span>';
+    head.lastChild.textContent = model.name;
+    line.append(head);
+    const cell = (content, small) => {
+      const node = document.createElement("td");
+      node.textContent = content;
+      if (small) node.append(Object.assign(document.createElement("small"), { textContent: small }));
+      line.append(node);
+    };
+    const range = (value) => (value && value.low !== undefined && value.low !== null ? `${value.low.toFixed(1)}\u2013${value.high.toFixed(1)}` : "");
+    cell(score ? score.score.toFixed(1) : "\u2013", range(score));
+    cell(chrf ? chrf.score.toFixed(1) : "\u2013", range(chrf));
+    cell(score && first && first.score > 0 ? `${Math.round(100 * score.score / first.score)}%` : "\u2013");
+    return line;
+  };
+  const choose = () => {
+    const bucket = buckets[Number(slider.value)];
+    by("bucket").textContent = `${bucket.label} words`;
+    slider.setAttribute("aria-valuetext", `${bucket.label} words: ` + scored.filter((model) => bleu(bucket, model))
+      .map((model) => `${model.name} ${bleu(bucket, model).score.toFixed(1)} BLEU`).join(", "));
+    by("kept-title").textContent = `BLEU kept from ${buckets[0].label} words`;
+    by("scores").replaceChildren(...scored.map((model) => row(model, bucket)));
+    chart();
+  };
+  let turn = 0;
+  slider.addEventListener("input", () => { turn = 0; choose(); });
+  by("sample").addEventListener("click", () => {
+    const examples = buckets[Number(slider.value)].examples;
+    if (!examples.length) return;
+    take(examples[turn++ % examples.length]);
+    text.scrollIntoView({ block: "start" });
+  });
+  window.addEventListener("resize", chart);
+  choose();
+})();

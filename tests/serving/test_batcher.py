@@ -1,0 +1,149 @@
+"""The queue before a translator, without a socket."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
+
+import pytest
+
+from seq2seq.errors import UserError
+from seq2seq.inference.translation import Candidate, Translation
+from seq2seq.search import BeamSearch, GreedySearch
+from seq2seq.serving.batcher import Batcher, Batching, QueueFull
+
+GREEDY = GreedySearch()
+
+
+class Echo:
+    """Stands in for a translator: answers each text with itself, and notes what came together."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[list[str], object, bool, list[int]]] = []
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def translate_window(self, texts, *, search, alignment, numbers):
+        assert self.gate.wait(20)
+        self.calls.append((texts, search, alignment, numbers))
+        if "bad" in texts:
+            raise RuntimeError("this text breaks the model")
+        return [Translation([Candidate(text, 0.0, 0.0, [text], True)], [text], 1) for text in texts]
+
+
+@pytest.fixture
+def echo():
+    return Echo()
+
+
+def batcher(echo: Echo, size: int = 8, seconds: float = 0.2, capacity: int = 100) -> Batcher:
+    return Batcher(echo, Batching(size, seconds), capacity)
+
+
+def texts(futures: list[Future]) -> list[str]:
+    return [future.result(20).text for future in futures]
+
+
+def test_requests_are_gathered_and_each_gets_its_own(echo):
+    queue = batcher(echo, size=4, seconds=5)
+    first, second = queue.submit(["a", "b"], GREEDY, False), queue.submit(["c", "d"], GREEDY, False)
+    assert texts(first) == ["a", "b"]
+    assert texts(second) == ["c", "d"]
+    assert echo.calls == [(["a", "b", "c", "d"], GREEDY, False, [0, 1, 0, 1])]
+    queue.close()
+
+
+def test_a_lone_text_does_not_wait_for_ever(echo):
+    queue = batcher(echo, size=4, seconds=0.01)
+    assert texts(queue.submit(["a"], GREEDY, False)) == ["a"]
+    queue.close()
+
+
+def test_different_options_go_separately(echo):
+    queue = batcher(echo, size=4, seconds=5)
+    asked = [
+        queue.submit(["a"], GREEDY, False),
+        queue.submit(["b"], BeamSearch(), False),
+        queue.submit(["c"], GREEDY, True),
+        queue.submit(["d"], BeamSearch(), False),
+    ]
+    assert [texts(futures) for futures in asked] == [["a"], ["b"], ["c"], ["d"]]
+    assert [call[:3] for call in echo.calls] == [
+        (["a"], GREEDY, False),
+        (["b", "d"], BeamSearch(), False),
+        (["c"], GREEDY, True),
+    ]
+    queue.close()
+
+
+def test_no_batch_exceeds_its_size(echo):
+    queue = batcher(echo, size=3)
+    assert texts(queue.submit(list("abcdefgh"), GREEDY, False)) == list("abcdefgh")
+    assert [len(call[0]) for call in echo.calls] == [3, 3, 2]
+    queue.close()
+
+
+def test_one_bad_text_fails_alone(echo, caplog):
+    queue = batcher(echo, size=3, seconds=5)
+    good, bad, other = queue.submit(["good", "bad", "other"], GREEDY, False)
+    assert texts([good, other]) == ["good", "other"]
+    with pytest.raises(RuntimeError, match="breaks the model"):
+        bad.result(20)
+    assert texts(queue.submit(["x", "y", "z"], GREEDY, False)) == ["x", "y", "z"]
+    assert "could not be translated" in caplog.text
+    queue.close()
+
+
+def test_a_full_queue_takes_nothing_of_a_request(echo):
+    echo.gate.clear()
+    queue = batcher(echo, size=1, seconds=0, capacity=3)
+    busy = queue.submit(["busy"], GREEDY, False)
+    while queue.waiting:
+        pass
+    taken = queue.submit(["a", "b"], GREEDY, False)
+    with pytest.raises(QueueFull):
+        queue.submit(["c", "d"], GREEDY, False)
+    assert queue.waiting == 2
+    last = queue.submit(["e"], GREEDY, False)
+    echo.gate.set()
+    assert texts([*busy, *taken, *last]) == ["busy", "a", "b", "e"]
+    queue.close()
+
+
+def test_cancelled_texts_are_left_out(echo):
+    echo.gate.clear()
+    queue = batcher(echo, size=1, seconds=0)
+    busy = queue.submit(["busy"], GREEDY, False)
+    while queue.waiting:
+        pass
+    (late,) = queue.submit(["late"], GREEDY, False)
+    assert late.cancel()
+    kept = queue.submit(["kept"], GREEDY, False)
+    echo.gate.set()
+    assert texts([*busy, *kept]) == ["busy", "kept"]
+    assert ["late"] not in [call[0] for call in echo.calls]
+    queue.close()
+
+
+def test_closing_finishes_what_was_taken_and_takes_no_more(echo):
+    echo.gate.clear()
+    queue = batcher(echo, size=2)
+    futures = queue.submit(list("abcde"), GREEDY, False)
+    closer = threading.Thread(target=queue.close)
+    closer.start()
+    echo.gate.set()
+    closer.join(20)
+    assert not closer.is_alive()
+    assert not queue.alive
+    assert not wait_for(futures, 0).not_done
+    assert texts(futures) == list("abcde")
+    with pytest.raises(QueueFull):
+        queue.submit(["f"], GREEDY, False)
+
+
+@pytest.mark.parametrize("values", [{"size": 0}, {"size": 1.5}, {"seconds": -1}, {"seconds": 60}])
+def test_impossible_batching(values):
+    (name,) = values
+    with pytest.raises(UserError, match=f"batching.{name}"):
+        Batching(**values)

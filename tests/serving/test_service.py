@@ -1,0 +1,347 @@
+"""The service over a real socket: right answers to many clients, and kind ones to wrong requests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import time
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from service import REFERENCES, SOURCES, running
+
+from seq2seq.evaluation.metrics import sentence_scores
+from seq2seq.search import BeamSearch, GreedySearch, Sampling
+from seq2seq.serving.batcher import Batching
+from seq2seq.serving.limits import Limits
+
+TEXTS = [" ".join(source.split()[start:]) for source in SOURCES for start in range(4)]
+
+
+def ask(url: str, **body) -> httpx.Response:
+    return httpx.post(f"{url}/translate", json=body, timeout=60)
+
+
+def translations(url: str, **body) -> list[dict]:
+    response = ask(url, **body)
+    assert response.status_code == 200, response.text
+    return response.json()["translations"]
+
+
+def same(record: dict, expected: dict) -> bool:
+    """Equal but for the last digits of numbers, which depend on the batch."""
+    return record == {
+        key: pytest.approx(value, abs=1e-5)
+        if isinstance(value, float)
+        else [pytest.approx(row, abs=2e-4) for row in value]
+        if key == "alignment"
+        else [[pytest.approx(row, abs=2e-4) for row in head] for head in value]
+        if key == "heads"
+        else value
+        for key, value in expected.items()
+    }
+
+
+def translator(models, name):
+    return next(model.translator for model in models if model.name == name)
+
+
+def counted(url: str, name: str) -> dict[tuple, float]:
+    families = text_string_to_metric_families(httpx.get(f"{url}/metrics").text)
+    return {
+        tuple(sample.labels.values()): sample.value
+        for family in families
+        for sample in family.samples
+        if sample.name == name
+    }
+
+
+def test_two_hundred_clients_each_get_what_translate_answers(models):
+    """Every client asks its own text, model and options at once; each gets the translator's own answer."""
+    searches = [
+        ("attentive", {}, None),
+        ("attentive", {"method": "greedy"}, GreedySearch()),
+        ("many-headed", {"method": "beam", "beam_size": 3}, BeamSearch(beam_size=3)),
+        ("fixed", {"method": "sampling", "seed": 7, "max_length_a": 1.0}, Sampling(seed=7, max_length_a=1.0)),
+    ]  # fmt: skip
+    asked = [(f"{TEXTS[number % len(TEXTS)]} {number}", *searches[number % 4]) for number in range(200)]
+
+    async def everybody(url: str) -> list[httpx.Response]:
+        limits = httpx.Limits(max_connections=None)
+        async with httpx.AsyncClient(timeout=120, limits=limits) as client:
+            requests = [
+                client.post(f"{url}/translate", json={"text": text, "model": name, "search": options})
+                for text, name, options, _ in asked
+            ]
+            return await asyncio.gather(*requests)
+
+    with running(models, batching=Batching(64, 0.05)) as url:
+        responses = asyncio.run(everybody(url))
+        batches = sum(counted(url, "seq2seq_batch_texts_count").values())
+        assert sum(counted(url, "seq2seq_texts_total").values()) == 200
+    assert [response.status_code for response in responses] == [200] * 200
+    assert batches < 100
+    expected = {}
+    for name, _, search in searches:
+        own = [text for text, model, _, wish in asked if (model, wish) == (name, search)]
+        for text in own:
+            (expected[text],) = translator(models, name).translate(text, search=search)
+    for (text, name, _, _), response in zip(asked, responses, strict=True):
+        answer = response.json()
+        assert answer["model"] == name
+        assert same(answer["translations"][0], expected[text].record()), text
+
+
+def test_many_texts_n_best_and_attention(service, models):
+    records = translations(service, text=SOURCES, model="many-headed", n_best=2, heads=True)
+    found = translator(models, "many-headed").translate(SOURCES, n_best=2, alignment=True)
+    for record, translation in zip(records, found, strict=True):
+        assert [one["text"] for one in record["n_best"]] == [one.text for one in translation.nbest[1:]]
+        assert same({**record, "n_best": []}, {**translation.record(heads=True), "n_best": []})
+        assert len(record["heads"]) == 2
+        mean = [[sum(pair) / 2 for pair in zip(*rows, strict=True)] for rows in zip(*record["heads"], strict=True)]
+        assert record["alignment"] == [pytest.approx(row, abs=2e-4) for row in mean]
+
+
+def test_samples_are_those_of_a_file_with_the_same_lines(service, models):
+    options = {"method": "sampling", "seed": 3, "max_length_a": 1.0}
+    records = translations(service, text=TEXTS, model="fixed", search=options)
+    found = translator(models, "fixed").translate(TEXTS, search=Sampling(seed=3, max_length_a=1.0))
+    assert [record["text"] for record in records] == [one.text for one in found]
+    assert len({record["text"] for record in records}) > 5
+
+
+def test_options_change_the_models_own_search(service, models):
+    own = translator(models, "attentive").search
+    assert isinstance(own, BeamSearch) and own.max_length_a == 1.5
+    (record,) = translations(service, text=TEXTS[0], model="attentive", search={"max_length_a": 0, "max_length_b": 2})
+    assert len(record["tokens"]) == 2
+    assert record["finished"] is False
+
+
+def test_the_first_model_answers_where_none_is_named(service):
+    answer = ask(service, text="the cat sees a dog.").json()
+    assert answer["model"] == "attentive"
+    assert answer["translations"][0]["text"] == "eht tac sees a god."
+    assert "alignment" not in answer["translations"][0]
+
+
+def test_a_model_without_attention_sends_none(service):
+    (record,) = translations(service, text=SOURCES[0], model="fixed", heads=True)
+    assert "alignment" not in record and "heads" not in record
+
+
+def test_references_are_scored(service):
+    records = translations(service, text=SOURCES, model="attentive", reference=REFERENCES)
+    expected = sentence_scores({"x": [record["text"] for record in records]}, REFERENCES)["x"]
+    for metric, values in expected.items():
+        assert [record[metric] for record in records] == pytest.approx(values, abs=0.01)
+    assert records[0]["chrf"] == 100
+
+
+def test_blank_texts_none_and_odd_characters(service):
+    blank, odd = translations(service, text=["", "\x00\u2028 \U0001f600 \n the cat"])
+    assert blank["text"] == "" and blank["parts"] == 0
+    assert odd["parts"] == 1
+    half = httpx.post(
+        f"{service}/translate", content=b'{"text": "\\ud800 cat"}', headers={"content-type": "application/json"}
+    )
+    assert half.json()["translations"][0]["parts"] == 1
+    assert translations(service, text=[]) == []
+
+
+WRONG = [
+    ({}, "text: field required"),
+    ({"text": 5}, "text: input should be a valid string"),
+    ({"text": ["a", None]}, "text.1: input should be a valid string"),
+    ({"text": "a", "model": "nobody"}, "there is no model 'nobody'; served are attentive, many-headed, fixed"),
+    ({"text": "a", "modell": "fixed"}, "modell: extra inputs are not permitted"),
+    ({"text": "a", "search": {"beam_size": "wide"}}, "search.beam_size: input should be a valid integer"),
+    ({"text": "a", "search": {"beam_size": 0}}, "search.beam_size=0 must be a whole number of at least 1"),
+    ({"text": "a", "search": {"beam_size": 21}}, "search.beam_size=21: at most 20 is allowed"),
+    ({"text": "a", "search": {"method": "sampling"}, "n_best": 21}, "search.n_best=21: at most 20 is allowed"),
+    ({"text": "a", "search": {"method": "greedy", "beam_size": 2}}, "search.beam_size is no option of greedy search"),
+    ({"text": "a", "search": {"max_length_b": 1e9}}, "more than 2000 tokens"),
+    ({"text": "a", "search": {"method": "magic"}}, "search.method: input should be 'beam', 'greedy' or 'sampling'"),
+    ({"text": "a", "n_best": 9}, "n_best=9 exceeds search.beam_size=3"),
+    ({"text": "a" * 5001}, "text 1 has 5001 characters; at most 5000 are allowed"),
+    ({"text": ["a"] * 201}, "201 texts in one request; at most 200 are allowed"),
+    ({"text": "a", "reference": ["a", "b"]}, "2 references were given for 1 texts"),
+    ({"text": "big " * 1200, "alignment": True}, "at most 1000000 are allowed"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "message"), WRONG, ids=[message[:40] for _, message in WRONG])
+def test_wrong_requests_are_explained(service, body, message):
+    response = ask(service, **body)
+    assert response.status_code == 422
+    assert message in response.json()["detail"]
+
+
+RAW = [
+    (b"{", "not valid JSON"),
+    (b"", "field required"),
+    (b"[" * 100_000, ""),
+    (b'{"text": "\xff"}', ""),
+    (b'{"text": "a", "search": {"length_penalty": NaN}}', ""),
+    (b'{"text": "a", "search": {"max_length_a": 1e999}}', ""),
+    (b'"text"', ""),
+]
+
+
+@pytest.mark.parametrize(("content", "message"), RAW, ids=range(len(RAW)))
+def test_malformed_bodies_are_refused(service, content, message):
+    response = httpx.post(f"{service}/translate", content=content, headers={"content-type": "application/json"})
+    assert response.status_code == 422
+    assert message in response.json()["detail"]
+
+
+def test_other_content_and_paths(service):
+    response = httpx.post(f"{service}/translate", data={"text": "a"})
+    assert response.status_code == 422
+    assert "content-type: application/json" in response.json()["detail"]
+    assert httpx.get(f"{service}/translate").status_code == 405
+    assert httpx.get(f"{service}/../../etc/passwd").status_code == 404
+
+
+def test_long_bodies(models):
+    with running(models[:1], Limits(body=1000)) as url:
+        assert ask(url, text="a" * 900).status_code == 200
+        for size in (1001, 5_000, 50_000):
+            response = ask(url, text="a" * size)
+            assert response.status_code == 413
+            assert "longer than 1000 bytes" in response.json()["detail"]
+
+        def chunks():
+            for _ in range(50):
+                yield b"a" * 100
+
+        assert httpx.post(f"{url}/translate", content=chunks()).status_code == 413
+        assert ask(url, text="a").status_code == 200
+
+
+class Slow:
+    """A translator behind a gate."""
+
+    def __init__(self, translator, seconds):
+        self.__dict__.update(vars(translator))
+        self.translate = translator.translate_window
+        self.seconds = seconds
+
+    def translate_window(self, *arguments, **options):
+        time.sleep(self.seconds)
+        return self.translate(*arguments, **options)
+
+
+def slow(model, seconds):
+    return type(model)(**{**vars(model), "translator": Slow(model.translator, seconds)})
+
+
+def test_a_full_queue_and_the_time_limit(models):
+    """Batches of one that take 0.3 s each: of 12 clients 4 fit into queue and model, and not all of them in time."""
+
+    async def everybody(url: str) -> list[httpx.Response]:
+        async with httpx.AsyncClient(timeout=60) as client:
+            return await asyncio.gather(*(client.post(f"{url}/translate", json={"text": "a"}) for _ in range(12)))
+
+    limits = Limits(texts=3, queue=3, seconds=0.75)
+    with running([slow(models[0], 0.3)], limits, Batching(1, 0)) as url:
+        responses = asyncio.run(everybody(url))
+        statuses = [response.status_code for response in responses]
+        assert set(statuses) == {200, 429, 503}
+        for response in responses:
+            if response.status_code != 200:
+                assert int(response.headers["retry-after"]) > 0
+                assert "try again" in response.json()["detail"]
+        time.sleep(0.7)
+        assert ask(url, text="a").status_code == 200
+        assert httpx.get(f"{url}/health").json()["status"] == "ok"
+        assert counted(url, "seq2seq_requests_total")["/translate", "429"] == statuses.count(429)
+
+
+def test_slow_and_vanishing_clients_bother_nobody(models):
+    head = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 13\r\n\r\n"
+    with running(models[:1], Limits(seconds=2)) as url:
+        place = urlsplit(url)
+        half = [socket.create_connection((place.hostname, place.port)) for _ in range(60)]
+        for one in half:
+            one.sendall(head + b'{"text"')
+        gone = [socket.create_connection((place.hostname, place.port)) for _ in range(20)]
+        for one in gone:
+            one.sendall(head + b'{"text": "a"}')
+            one.close()
+        assert ask(url, text=SOURCES[0]).status_code == 200
+        late = half.pop()
+        late.sendall(b': "a"}')
+        assert late.recv(15) == b"HTTP/1.1 200 OK"
+        half[0].settimeout(30)
+        assert half[0].recv(12) == b"HTTP/1.1 408"
+        for one in (*half, late):
+            one.close()
+        assert ask(url, text=SOURCES[0]).status_code == 200
+
+
+def test_a_fault_is_answered_and_the_service_goes_on(models):
+    class Broken(Slow):
+        def translate_window(self, texts, **options):
+            if "bad" in texts:
+                raise RuntimeError("secret detail")
+            return self.translate(texts, **options)
+
+    broken = type(models[0])(**{**vars(models[0]), "translator": Broken(models[0].translator, 0)})
+    with running([broken]) as url:
+        response = ask(url, text=["good", "bad"])
+        assert response.status_code == 500
+        assert "secret" not in response.text and "log" in response.json()["detail"]
+        assert ask(url, text="good").status_code == 200
+        assert counted(url, "seq2seq_requests_total") == {
+            ("/translate", "500"): 1, ("/translate", "200"): 1,
+        }  # fmt: skip
+
+
+def test_what_is_served(service):
+    first, second, third = httpx.get(f"{service}/models").json()
+    assert (first["name"], first["architecture"], first["heads"]) == ("attentive", "bahdanau", 1)
+    assert (second["name"], second["architecture"], second["heads"]) == ("many-headed", "transformer", 2)
+    assert (third["name"], third["attends"], third["heads"]) == ("fixed", False, 0)
+    assert first["search"]["method"] == "beam" and first["search"]["beam_size"] == 3
+    assert (first["source_language"], first["target_language"]) == ("en", "xx")
+    assert httpx.get(f"{service}/health").json() == {"status": "ok", "models": ["attentive", "many-headed", "fixed"]}
+
+
+def test_metrics_count(models):
+    with running(models) as url:
+        ask(url, text=SOURCES)
+        ask(url, text="a", model="fixed")
+        ask(url, text=5)
+        assert counted(url, "seq2seq_texts_total") == {("attentive",): 4, ("many-headed",): 0, ("fixed",): 1}
+        requests = counted(url, "seq2seq_requests_total")
+        assert requests["/translate", "200"] == 2 and requests["/translate", "422"] == 1
+        assert counted(url, "seq2seq_waiting_texts") == {("attentive",): 0, ("many-headed",): 0, ("fixed",): 0}
+        httpx.get(f"{url}/{'x' * 50}")
+        assert counted(url, "seq2seq_requests_total")["other", "404"] == 1
+
+
+def test_documentation_needs_nothing_from_outside(service):
+    schema = httpx.get(f"{service}/openapi.json").json()
+    assert set(schema["paths"]) == {"/translate", "/models", "/quality", "/health", "/metrics"}
+    assert set(schema["paths"]["/translate"]["post"]["responses"]) >= {"200", "408", "413", "422", "429", "503"}
+    docs = httpx.get(f"{service}/docs")
+    for name in ("POST", "/translate", "beam_size", "length_penalty", "TranslationMessage", "429"):
+        assert name in docs.text
+    for response in (docs, httpx.get(service)):
+        assert "//" not in response.text.replace("http://www.w3.org/2000/svg", "").replace("// ", "")
+        assert "default-src 'none'" in response.headers["content-security-policy"]
+
+
+def test_quality_comes_from_the_runs(service):
+    quality = httpx.get(f"{service}/quality").json()
+    assert (quality["split"], quality["segments"]) == ("test", 4)
+    short, long = quality["buckets"]
+    assert {name: scores["bleu"]["score"] for name, scores in short["scores"].items()} == {"attentive": 40, "fixed": 35}
+    assert {name: scores["bleu"]["score"] for name, scores in long["scores"].items()} == {"attentive": 38, "fixed": 9}
+    assert short["examples"] == [{"source": SOURCES[i], "reference": REFERENCES[i]} for i in (0, 1)]
+    assert [json.loads(json.dumps(one))["source"] for one in long["examples"]] == SOURCES[2:]
