@@ -1,15 +1,17 @@
-"""`seq2seq translate`: lines in, lines out."""
+"""`seq2seq translate`: lines in, lines out; in one piece, in numbered shards, or in several processes."""
 
 from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from seq2seq.commands.configuration import build
+from seq2seq.errors import UserError
 
 if TYPE_CHECKING:
     from seq2seq.inference.stream import StreamReport
@@ -18,22 +20,68 @@ if TYPE_CHECKING:
 
 
 def main(config: DictConfig) -> int:
-    from seq2seq.inference.stream import translate_file
+    check_files(config)
+    count = config.shard.count
+    if config.join:
+        joined = join(shard_paths(config.output, count), config.output)
+        print(f"{joined} lines of {count} shards", file=sys.stderr)
+        return 0
+    if config.processes > 1:
+        from seq2seq.commands.processes import translate_in_processes
 
+        return translate_in_processes(config, HydraConfig.get().overrides.task)
+    from seq2seq.inference.stream import Shard, translate_file
+
+    output = config.output if count == 1 else shard_paths(config.output, count)[config.shard.index]
     translator = load_translator(config)
-    report = translate_file(
-        translator,
-        config.input,
-        config.output,
-        n_best=config.n_best,
-        output_format=config.format,
-        resume=config.resume,
-        progress=Progress() if sys.stderr.isatty() else None,
-    )
+    with Progress(sys.stderr.isatty()) as progress:
+        report = translate_file(
+            translator,
+            config.input,
+            output,
+            n_best=config.n_best,
+            output_format=config.format,
+            resume=config.resume,
+            shard=Shard(config.shard.index, count),
+            progress=progress,
+        )
     rate = report.lines / report.seconds if report.seconds else 0.0
     for note in (*report.notes(), f"{report.lines} lines in {report.seconds:.1f} s, {rate:.1f} a second"):
         print(note, file=sys.stderr)
     return 0
+
+
+def check_files(config: DictConfig) -> None:
+    """Refuse combinations of input, output, shard, join and processes that cannot work, before anything is loaded."""
+    for key, value in (("shard.index", config.shard.index), ("shard.count", config.shard.count)):
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise UserError(f"{key}={value!r} must be a whole number")
+    if not 0 <= config.shard.index < config.shard.count:
+        raise UserError(f"shard.index={config.shard.index} must be at least 0 and less than count={config.shard.count}")
+    if not isinstance(config.processes, int) or config.processes < 1:
+        raise UserError(f"processes={config.processes!r} must be a whole number of at least 1")
+    if config.join and (config.shard.count == 1 or config.output is None):
+        raise UserError("join=true needs shard.count=N and output=FILE, as they were given to the shards")
+    if config.processes > 1 and (config.shard.count > 1 or config.join):
+        raise UserError("processes=N makes shards of its own; give it without shard.count and join")
+    split = config.processes > 1 or config.shard.count > 1
+    if split and not config.join and (config.input is None or config.output is None):
+        raise UserError("shards and processes need input=FILE and output=FILE")
+
+
+def shard_paths(output: str, count: int) -> list[str]:
+    """out.txt -> out.txt.0-of-3, out.txt.1-of-3, out.txt.2-of-3."""
+    return [f"{output}.{index}-of-{count}" for index in range(count)]
+
+
+def join(shards: list[str], output: str) -> int:
+    """Interleave finished shards into `output`; the shards stay. Returns the number of lines."""
+    from seq2seq.inference.stream import join_shards
+
+    missing = [path for path in shards if not Path(path).is_file()]
+    if missing:
+        raise UserError(f"{missing[0]} does not exist: not every shard has been translated")
+    return join_shards(shards, output)
 
 
 def load_translator(config: DictConfig) -> Translator:
@@ -45,7 +93,7 @@ def load_translator(config: DictConfig) -> Translator:
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     batching = Batching(config.max_tokens, config.window, config.max_source_length, config.long_lines)
-    return Translator.load(paths(config.checkpoint), config.device, chosen_search(config), batching)
+    return Translator.load(paths(config.checkpoint), config.device, chosen_search(config), batching, config.engine)
 
 
 def paths(value: Any) -> str | list[str]:
@@ -54,7 +102,6 @@ def paths(value: Any) -> str | list[str]:
 
 def chosen_search(config: DictConfig) -> Search | None:
     """The search of the command line; None (the checkpoint's own) if nothing there speaks of it."""
-
     overrides = HydraConfig.get().overrides.task
     if any(text.lstrip("+~").startswith(("search=", "search.")) for text in overrides):
         search: Search = build(config.search)
@@ -63,14 +110,22 @@ def chosen_search(config: DictConfig) -> Search | None:
 
 
 class Progress:
-    """A line on standard error with lines and rate, rewritten at most four times a second."""
+    """A line on a terminal with lines and rate, rewritten at most four times a second and wiped at the end."""
 
-    def __init__(self) -> None:
-        self._shown = 0.0
+    def __init__(self, shown: bool) -> None:
+        self._shown = shown
+        self._last = 0.0
 
     def __call__(self, report: StreamReport) -> None:
         now = time.monotonic()
-        if now - self._shown > 0.25:
-            self._shown = now
+        if self._shown and now - self._last > 0.25:
+            self._last = now
             rate = report.lines / report.seconds if report.seconds else 0.0
-            print(f"\r{report.lines:,} lines, {rate:,.1f} a second", end="", file=sys.stderr, flush=True)
+            print(f"\r\x1b[K{report.lines:,} lines, {rate:,.1f} a second", end="", file=sys.stderr, flush=True)
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._last:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

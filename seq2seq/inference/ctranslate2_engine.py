@@ -111,12 +111,19 @@ class CTranslate2Engine:
         if prefixes is not None and any(prefixes):
             raise UserError("forced prefixes are not available with engine=ctranslate2; use the run or its bundle")
         options = decoding_options(search)
+        assert isinstance(search, BeamSearch | GreedySearch)
         limits = [self._limit(search, len(source) + 1) for source in sources]
         waiting: list[tuple[int, Any]] = []
+        first_rows: dict[int, Any] = {}
         for batch in batches([len(source) + 1 for source in sources], max_tokens):
+            texts = self._source_pieces(sources[place] for place in batch)
+            if with_weights and options["beam_size"] > 1:
+                first_rows.update(zip(batch, self._first_step(texts), strict=True))
+            longest = max(limits[place] for place in batch)
             results = self._translator.translate_batch(
-                self._source_pieces(sources[place] for place in batch),
-                max_decoding_length=max(limits[place] for place in batch) + 1,
+                texts,
+                max_decoding_length=longest + 1,
+                min_decoding_length=min(longest, int(search.min_length_b)),
                 return_attention=with_weights,
                 asynchronous=True,
                 **options,
@@ -125,6 +132,11 @@ class CTranslate2Engine:
         found: list[list[Hypothesis]] = [[] for _ in sources]
         for place, promise in waiting:
             found[place] = self._hypotheses(promise.result(), limits[place], search.ranking)
+            if place in first_rows:
+                first = torch.tensor(first_rows[place].result().attention[0][0])
+                for one in found[place]:
+                    assert one.weights is not None
+                    one.weights[:1] = first
         return self._finish_cut(sources, found, search.ranking, max_tokens)
 
     def score(self, sources: Sequence[Ids], targets: Sequence[Ids], ranking: Ranking, max_tokens: int) -> list[Scored]:
@@ -154,6 +166,14 @@ class CTranslate2Engine:
             self._check_length(len(text), "a source")
         return texts
 
+    def _first_step(self, texts: list[list[str]]) -> list[Any]:
+        """Attention of the first step, which no choice has influenced yet. (After beam search, CTranslate2 4.8 gives
+        every sentence of a batch the first row of the first sentence.)"""
+        results: list[Any] = self._translator.translate_batch(
+            texts, beam_size=1, max_decoding_length=1, max_input_length=0, return_attention=True, asynchronous=True
+        )
+        return results
+
     def _check_length(self, length: int, what: str) -> None:
         if length > self.positions:
             raise UserError(
@@ -161,9 +181,8 @@ class CTranslate2Engine:
                 f"set max_source_length to at most {self.positions - 1}"
             )
 
-    def _limit(self, search: Search, length: int) -> int:
+    def _limit(self, search: BeamSearch | GreedySearch, length: int) -> int:
         """Most tokens before EOS for a source of `length` tokens."""
-        assert isinstance(search, BeamSearch | GreedySearch)
         return min(max(1, int(search.max_length_a * length + search.max_length_b)), self.positions - 1)
 
     def _hypotheses(self, result: Any, limit: int, ranking: Ranking) -> list[Hypothesis]:
@@ -215,7 +234,6 @@ def decoding_options(search: Search) -> dict[str, Any]:
         "no_repeat_ngram_size": search.no_repeat_ngram,
         "disable_unk": search.suppress_unknown,
         "suppress_sequences": [[PAD_PIECE], [BOS_PIECE]],
-        "min_decoding_length": int(search.min_length_b),
         "max_input_length": 0,
         "return_scores": True,
         "return_end_token": True,

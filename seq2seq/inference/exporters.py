@@ -50,9 +50,9 @@ BATCH_TOKENS = 4096
 class Verification:
     """An exported model against ours, on a sample of `segments` sources.
 
-    log_probability: greatest difference of a token's log-probability in our greedy translations. greedy and beam: shares
-    of segments with the same tokens (beam: under the bundle's own search, where the two engines' methods differ a
-    little). ties: segments whose greedy tokens part where two tokens are equally probable; counted as the same.
+    log_probability: greatest difference of a token's log-probability in our greedy translations. greedy and beam:
+    shares of segments with the same tokens (beam: under the bundle's own search, where the two engines' methods differ
+    a little). ties: segments whose greedy tokens part where two tokens are equally probable; counted as the same.
     """
 
     segments: int

@@ -107,6 +107,8 @@ def translate_stream(
         if progress is not None:
             progress(report)
     report.seconds = time.monotonic() - began
+    if skip > report.skipped:
+        raise UserError(f"the output already holds {skip} lines, but the input has {report.skipped}: another input?")
     return report
 
 
@@ -126,6 +128,8 @@ def translate_file(
     `output` holds (a half line at its end is dropped). Raises UserError for files that cannot be opened."""
     if resume and output is None:
         raise UserError("resume=true needs output=FILE")
+    if same_file(source, output):
+        raise UserError(f"output={output} is the input itself; give another file")
     with ExitStack() as stack:
         try:
             reader = sys.stdin.buffer if source is None else stack.enter_context(open(source, "rb"))
@@ -151,6 +155,13 @@ def translate_file(
             shard=shard,
             progress=progress,
         )
+
+
+def same_file(one: str | Path | None, other: str | Path | None) -> bool:
+    """Whether two paths lead to one file that exists; never for standard input and output."""
+    if one is None or other is None or not (os.path.exists(one) and os.path.exists(other)):
+        return False
+    return os.path.samefile(one, other) and not stat.S_ISCHR(os.stat(one).st_mode)
 
 
 def join_shards(paths: Iterable[str | Path], output: str | Path) -> int:

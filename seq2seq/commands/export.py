@@ -1,0 +1,74 @@
+"""`seq2seq export`: a checkpoint in another form."""
+
+from __future__ import annotations
+
+import json
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from seq2seq.errors import UserError
+
+FORMATS = ("bundle", "ctranslate2")
+SAMPLE = 64
+"""Segments on which an export is verified."""
+
+
+def main(config: DictConfig) -> int:
+    from seq2seq.inference.bundle import load_bundle
+
+    output = Path(config.output)
+    if config.format not in FORMATS:
+        raise UserError(f"format={config.format!r} is unknown; choose {' or '.join(FORMATS)}")
+    if config.format == "bundle" and (config.quantization is not None or config.sample is not None):
+        raise UserError("quantization= and sample= belong to format=ctranslate2")
+    if output.exists():
+        raise UserError(f"output={output} exists already\nGive another folder, or remove it first.")
+    checkpoint = Path(config.checkpoint)
+    bundle = load_bundle(checkpoint)
+    if config.format == "bundle":
+        bundle.save(output, run_metrics(checkpoint))
+    else:
+        from seq2seq.inference.exporters import export_ctranslate2
+
+        sample = run_sources(checkpoint) if config.sample is None else read_sample(Path(config.sample))
+        found = export_ctranslate2(bundle, output, config.quantization, sample, run_metrics(checkpoint))
+        print(found, file=sys.stderr)
+    print(output)
+    return 0
+
+
+def run_metrics(checkpoint: Path) -> dict[str, Any] | None:
+    """metrics.json of the run whose folder, bundle or checkpoint this is."""
+    for folder in run_folders(checkpoint):
+        if (folder / "metrics.json").is_file():
+            metrics: dict[str, Any] = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+            return metrics
+    return None
+
+
+def run_sources(checkpoint: Path) -> list[str] | None:
+    """The first source lines of the run's first test set; None if there is none beside the checkpoint."""
+    for folder in run_folders(checkpoint):
+        for path in sorted(folder.glob("*.src.txt")):
+            return read_sample(path)
+    return None
+
+
+def run_folders(checkpoint: Path) -> list[Path]:
+    """Where the run's own files can be: RUN, RUN/bundle's parent, RUN/checkpoints/best.ckpt's grandparent."""
+    path = checkpoint.resolve()
+    if path.is_dir():
+        return [path, path.parent] if path.name == "bundle" else [path]
+    return [path.parent.parent] if path.parent.name == "checkpoints" else []
+
+
+def read_sample(path: Path) -> list[str]:
+    try:
+        with open(path, encoding="utf-8", errors="replace", newline="\n") as lines:
+            return [line.rstrip("\r\n") for line in islice(lines, SAMPLE)]
+    except OSError as error:
+        raise UserError(f"sample={path}: {error.strerror}") from error
