@@ -23,14 +23,14 @@ SHARED = ("theme.css", "heatmap.css", "heatmap.js")
 """Files of the report that the page takes in."""
 
 EXAMPLES = [
-    "The man sees the dog.",
-    "The old teacher gives the child a red book.",
-    "The woman who lives in the small house has never read the letter.",
-    "The doctor says that the young girl wants to visit the garden because the weather is good today.",
-    "When the students come home in the evening, the mother who works in the city has already cooked the soup, and the "
-    "father reads the newspaper because he is tired.",
+    "A friend should cry.",
+    "A brave child can send Sophie the suitcase.",
+    "Before a quiet author drank the warm water, Peter returned to Berlin.",
+    "Because we do not sleep with Emma, the French soldier thinks about a report in the new Italian hotel now.",
+    "Peter could recommend the sausage to Sophie, so strong brothers kiss this girl behind a restaurant in which Maria "
+    "disappears, but we follow Martin.",
 ]
-"""English sentences of growing length, for models that come without a test set."""
+"""English sentences of growing length (from the built-in grammar), for models that come without a test set."""
 
 
 def main_page(models: Sequence[Mapping[str, Any]], quality: Mapping[str, Any] | None) -> str:

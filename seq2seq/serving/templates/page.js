@@ -8,6 +8,11 @@
   const words = (sentence) => sentence.split(/\s+/).filter(Boolean).length;
   let reference = null, running = null;
 
+  const grow = () => {
+    text.style.height = "auto";
+    text.style.height = `${text.scrollHeight + 2}px`;
+  };
+
   // Translating.
   const ask = async (model, signal) => {
     const began = performance.now();
@@ -43,6 +48,8 @@
     const map = card.querySelector(".map");
     if (map && result.heads && result.tokens.length) {
       drawHeatmap(map, { source: result.source_tokens, target: result.tokens, weights: result.heads, title: "What it looked at" });
+      const drawing = map.querySelector("svg");  // a long sentence scrolls before its labels become too small to read
+      drawing.style.minWidth = `${Math.round(0.75 * drawing.getAttribute("width"))}px`;
     }
   };
   const fail = (message) => { problem.textContent = message; problem.hidden = false; };
@@ -89,6 +96,7 @@
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); translate(); }
   });
   text.addEventListener("input", () => {
+    grow();
     reference = null;
     by("examples").querySelectorAll("button").forEach((button) => button.setAttribute("aria-pressed", "false"));
   });
@@ -99,6 +107,7 @@
   // Examples of growing length.
   const take = (example) => {
     text.value = example.source;
+    grow();
     reference = example.reference === undefined ? null : example.reference;
     by("examples").querySelectorAll("button").forEach((button) =>
       button.setAttribute("aria-pressed", String(button.title === example.source)));
@@ -116,8 +125,12 @@
     button.addEventListener("click", () => take(example));
     by("examples").append(button);
   }
-  if (samples.length) text.value = samples[0].source;
-  if (samples.length) reference = samples[0].reference === undefined ? null : samples[0].reference;
+  if (samples.length) {
+    text.value = samples[0].source;
+    reference = samples[0].reference === undefined ? null : samples[0].reference;
+  }
+  grow();
+  window.addEventListener("resize", grow);
 
   // Quality by length.
   if (!data.quality) return;
@@ -136,7 +149,7 @@
   const ceiling = Math.min(100, Math.ceil(best / 10) * 10);
   const chart = () => {
     const width = Math.max(280, by("chart").clientWidth), narrow = width < 520;
-    const height = narrow ? 260 : 340, left = 40, right = narrow ? 14 : 130, top = 14, bottom = 46;
+    const height = narrow ? 260 : 340, left = 40, right = narrow ? 14 : 130, top = 26, bottom = 46;
     const x = (i) => left + (i + 0.5) * (width - left - right) / buckets.length;
     const y = (value) => height - bottom - value / ceiling * (height - top - bottom);
     const svg = document.createElementNS(SVG, "svg");
@@ -148,7 +161,7 @@
     }
     buckets.forEach((bucket, i) => make(svg, "text", { class: narrow ? "small" : "tick", x: x(i), y: height - bottom + 18, "text-anchor": "middle" }, bucket.label));
     make(svg, "text", { class: "axis", x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, "source words");
-    make(svg, "text", { class: "small", x: 4, y: 11 }, "BLEU");
+    make(svg, "text", { class: "axis", x: 2, y: 13 }, "BLEU");
     const here = Number(slider.value);
     make(svg, "line", { class: "here", x1: x(here), x2: x(here), y1: top, y2: height - bottom });
     const ends = [];
@@ -196,7 +209,7 @@
     by("bucket").textContent = `${bucket.label} words`;
     slider.setAttribute("aria-valuetext", `${bucket.label} words: ` + scored.filter((model) => bleu(bucket, model))
       .map((model) => `${model.name} ${bleu(bucket, model).score.toFixed(1)} BLEU`).join(", "));
-    by("kept-title").textContent = `BLEU kept from ${buckets[0].label} words`;
+    by("kept-from").textContent = `of ${buckets[0].label} words`;
     by("scores").replaceChildren(...scored.map((model) => row(model, bucket)));
     chart();
   };
