@@ -15,6 +15,8 @@ from seq2seq.errors import UserError
 from seq2seq.layers.dropout import dropout
 from seq2seq.layers.positions import Rotation
 
+FEW_QUERIES = 8
+
 
 class MultiHeadAttention(nn.Module):
     """head_i = softmax(Q W_i^Q (K W_i^K)^T / sqrt(d)) V W_i^V, output = [head_1; ..; head_H] W^O, d = D / H.
@@ -97,7 +99,10 @@ class MultiHeadAttention(nn.Module):
         if rotation is not None:
             queries, keys = rotation(queries), rotation(keys)
         keys, values, bias = cache.append(layer, keys, values, self.window)
-        heads = F.scaled_dot_product_attention(queries, keys, values, attn_mask=bias)
+        if queries.device.type == "cpu" and queries.shape[2] <= FEW_QUERIES:
+            heads = self._explicit(queries, keys, values, bias, 0.0)
+        else:
+            heads = F.scaled_dot_product_attention(queries, keys, values, attn_mask=bias)
         output: Tensor = self.output(_merge(heads))
         return output
 
@@ -133,8 +138,8 @@ class MultiHeadAttention(nn.Module):
             mask, causal = _both(mask, causal_mask(queries.shape[2], queries.device)), False
         bias = None if mask is None else _bias(_for_heads(mask), queries.dtype)
         rate = self.dropout if self.training else 0.0
-        if rate > 0 and queries.device.type == "cpu":
-            # Torch's own kernel falls back to a path at half the speed as soon as it has to drop weights on a CPU.
+        if queries.device.type == "cpu" and (rate > 0 or queries.shape[2] <= FEW_QUERIES):
+            # On a CPU torch's own kernel takes twice as long for few queries, and when it has to drop weights.
             if causal:
                 bias = _bias(causal_mask(queries.shape[2], queries.device), queries.dtype)
             heads = self._explicit(queries, keys, values, bias, rate)
@@ -146,6 +151,8 @@ class MultiHeadAttention(nn.Module):
         if mask is None:
             return merged
         allowed = mask.any(-1)
+        if allowed.device.type == "cpu" and bool(allowed.all()):  # elsewhere, looking would wait for the device
+            return merged
         return torch.where(allowed.view(allowed.shape[0], -1, 1), merged, 0.0)
 
     def _explicit(self, queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, rate: float) -> Tensor:

@@ -55,7 +55,7 @@ def add_dropout(inputs: Tensor, values: Tensor, rate: float, training: bool) -> 
 
 
 def _draw(values: Tensor, dropped: int) -> Tensor:
-    """1 where an entry of `values` is kept, uint8: where its 16 random bits are not among the `dropped` lowest numbers."""
+    """1 (uint8) where an entry is kept: where its 16 random bits are not among the `dropped` lowest numbers."""
     count = values.numel()
     words = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
     bits = words.view(torch.int16)[:count].view(values.shape)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -158,7 +160,8 @@ class ConvolutionalDecoder(nn.Module):
         embedded = embedded.view(sentences, -1, embedded.shape[-1])
         hidden = self.widen(embedded)
         all_weights, all_earlier = [], []
-        for layer, earlier in zip(self.layers, state.earlier, strict=True):
+        layers = cast("Iterable[ConvolutionalDecoderLayer]", self.layers)
+        for layer, earlier in zip(layers, state.earlier, strict=True):
             hidden, weights, earlier = layer.step(
                 hidden, embedded, state.memory, earlier.view(*hidden.shape, earlier.shape[-1])
             )
@@ -193,6 +196,8 @@ def create_conv(
     decoder_layers = layers if decoder_layers is None else decoder_layers
     if min(encoder_layers, decoder_layers) < 1:
         raise UserError(f"a convolutional model needs at least one layer, got {encoder_layers} and {decoder_layers}")
+    if min(width, embedding_width) < 1:
+        raise UserError(f"widths must be positive, got width={width} and embedding_width={embedding_width}")
     if positions == "rotary":
         raise UserError("positions='rotary' needs self-attention; choose sinusoidal, learned or none")
     sides = [create_positions(positions, embedding_width, None, maximum_positions) for _ in range(2)]

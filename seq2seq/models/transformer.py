@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import cast
 
 from torch import Tensor, nn
 
@@ -90,7 +92,8 @@ class TransformerDecoder(nn.Module):
         return DecoderOutput(self.norm(hidden))
 
     def start(self, memory: TransformerMemory) -> TransformerState:
-        source = tuple(layer.cross_attention.project_memory(memory.values) for layer in self.layers)
+        layers = cast("Iterable[TransformerDecoderLayer]", self.layers)
+        source = tuple(layer.cross_attention.project_memory(memory.values) for layer in layers)
         batch, heads, _, width = source[0][0].shape
         cache = KeyValueCache.start(len(self.layers), batch, heads, width, like=memory.values)
         return TransformerState(cache, source, memory.mask)
@@ -102,7 +105,8 @@ class TransformerDecoder(nn.Module):
         hidden = self.embed(tokens.unsqueeze(1), offset)
         hidden = hidden.view(sentences, -1, hidden.shape[-1])
         weights = None
-        for number, (layer, (keys, values)) in enumerate(zip(self.layers, state.source, strict=True)):
+        layers = cast("Iterable[TransformerDecoderLayer]", self.layers)
+        for number, (layer, (keys, values)) in enumerate(zip(layers, state.source, strict=True)):
             shown = number == self.alignment_layer
             hidden, seen = layer.step(hidden, cache, number, keys, values, state.mask, rotation, shown)
             weights = seen if shown else weights

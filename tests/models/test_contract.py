@@ -99,12 +99,11 @@ def test_padding_batch_size_and_order_change_nothing(model: Model):
 @torch.no_grad()
 def test_no_position_sees_later_ones(model: Model):
     target = [4, 5, 6, 7, 8, 9]
-    (features,) = decode(model, SOURCES[:1], [target])
-    for t in range(len(target)):
-        changed = target[:t] + [4 + (token - 1) % 7 for token in target[t:]]
-        (others,) = decode(model, SOURCES[:1], [changed])
-        assert_same(others[: t + 1], features[: t + 1])
-        assert not torch.allclose(others[t + 1], features[t + 1])
+    changed = [target[:t] + [4 + (token - 1) % 7 for token in target[t:]] for t in range(len(target))]
+    features, *others = decode(model, SOURCES[:1] * 7, [target, *changed])
+    for t, other in enumerate(others):
+        assert_same(other[: t + 1], features[: t + 1])
+        assert not torch.allclose(other[t + 1], features[t + 1])
 
 
 def test_gradient_reaches_every_parameter(model: Model, request):
@@ -145,9 +144,8 @@ def test_selected_beams_equal_recomputation(model: Model):
     for step, rows in enumerate([*moves, None]):
         features, state, weights = model.step(torch.tensor([prefix[-1] for _, prefix in prefixes]), state)
         assert weights is None or weights.shape[0] == len(prefixes)
-        for row, (sentence, prefix) in zip(features, prefixes, strict=True):
-            (whole,) = decode(model, [SOURCES[sentence]], [prefix[1:]])
-            assert_same(row, whole[-1])
+        whole = decode(model, [SOURCES[sentence] for sentence, _ in prefixes], [prefix[1:] for _, prefix in prefixes])
+        assert_same(features, torch.stack([row[-1] for row in whole]))
         if rows is not None:
             state = state.select(torch.tensor(rows))
             old = [prefixes[row] for line in rows for row in line]
@@ -156,14 +154,13 @@ def test_selected_beams_equal_recomputation(model: Model):
 
 @torch.no_grad()
 def test_weights_belong_to_their_beam(model: Model):
-    """Beams of one batch get the weights that each would get alone."""
-    source = pad(SOURCES[:1])
-    start = model.start(model.encode(source, source != PAD))
-    _, state, weights = model.step(torch.tensor([BOS]), start)
-    if weights is None:
+    """The beams of one sentence get the weights that each would get as a sentence of its own."""
+    if not model.attends:
         return
-    _, _, together = model.step(torch.tensor([4, 5, 6]), state.select(torch.zeros(1, 3, dtype=torch.int64)))
-    for beam, token in enumerate((4, 5, 6)):
-        _, state, _ = model.step(torch.tensor([BOS]), model.start(model.encode(source, source != PAD)))
-        _, _, alone = model.step(torch.tensor([token]), state)
-        assert_same(together[beam], alone[0])
+    source = pad([SOURCES[0]] * 3)
+    alone = model.start(model.encode(source, source != PAD))
+    together = model.start(model.encode(source[:1], source[:1] != PAD)).select(torch.zeros(1, 3, dtype=torch.int64))
+    for tokens in ([BOS, BOS, BOS], [4, 5, 6], [7, 7, 8]):
+        _, alone, expected = model.step(torch.tensor(tokens), alone)
+        _, together, weights = model.step(torch.tensor(tokens), together)
+        assert_same(weights, expected)

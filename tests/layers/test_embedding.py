@@ -1,0 +1,91 @@
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from seq2seq.errors import UserError
+from seq2seq.interfaces import PAD
+from seq2seq.layers.embedding import Embedding, PositionedEmbedding, create_positions
+from seq2seq.layers.output import OutputLayer
+
+
+def test_rows_times_scale():
+    embedding = Embedding(9, 4, scale=2.0)
+    tokens = torch.tensor([[3, 8, PAD]])
+    expected = torch.stack([embedding.weight[3] * 2, embedding.weight[8] * 2, torch.zeros(4)])
+    assert torch.equal(embedding(tokens)[0], expected)
+
+
+def test_padding_gets_no_gradient():
+    embedding = Embedding(5, 3)
+    embedding(torch.tensor([PAD, 4, 4])).sum().backward()
+    assert embedding.weight.grad[:, 0].tolist() == [0, 0, 0, 0, 2]
+
+
+def test_unit_variance_at_start():
+    torch.manual_seed(0)
+    embedding = Embedding(2000, 64, scale=8.0)
+    features = embedding(torch.arange(1, 2000))
+    assert abs(features.var().item() - 1) < 0.02
+    assert abs(OutputLayer(64, 2000, embedding.weight)(features / features.std()).var().item() - 1) < 0.1
+
+
+def test_tied_weights_are_one_parameter():
+    embedding = Embedding(7, 3)
+    output = OutputLayer(3, 7, embedding.weight)
+    assert output.weight is embedding.weight is Embedding(7, 3, weight=output.weight).weight
+    with pytest.raises(UserError, match=r"\(7, 3\).*\(8, 3\)"):
+        Embedding(8, 3, weight=embedding.weight)
+    with pytest.raises(UserError, match=r"\(7, 3\).*\(7, 4\)"):
+        OutputLayer(4, 7, embedding.weight)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_output_layer_is_a_projection(bias):
+    output = OutputLayer(3, 5, bias=bias)
+    assert (output.bias is not None) == bias
+    features = torch.randn(2, 4, 3)
+    if bias:
+        nn.init.normal_(output.bias)
+    for b in range(2):
+        for t in range(4):
+            for v in range(5):
+                score = sum(output.weight[v, d].item() * features[b, t, d].item() for d in range(3))
+                score += output.bias[v].item() if bias else 0
+                assert output(features)[b, t, v].item() == pytest.approx(score, abs=1e-5)
+
+
+def test_words_and_positions_add_up():
+    embed = PositionedEmbedding(Embedding(6, 4, 2.0), create_positions("sinusoidal", 4, None, 10), 0.5).eval()
+    vector = embed(torch.tensor([[5, 5]]), offset=3)[0, 1].tolist()
+    word = [2 * w for w in embed.embedding.weight[5].tolist()]
+    place = [math.sin(4), math.cos(4), math.sin(4 / 100), math.cos(4 / 100)]
+    assert vector == pytest.approx([w + p for w, p in zip(word, place, strict=True)], abs=1e-6)
+
+
+def test_positions_beside_words():
+    positions = create_positions("learned", 6, 2, 10)
+    embed = PositionedEmbedding(Embedding(6, positions.embedding_width), positions, 0.0)
+    features = embed(torch.tensor([[5, 3]]))
+    assert features.shape == (1, 2, 6)
+    assert torch.equal(features[0, :, :4], embed.embedding.weight[[5, 3]])
+    assert torch.equal(features[0, :, 4:], positions.positions.weight[:2])
+
+
+def test_without_positions():
+    tokens = torch.tensor([[4, 5]])
+    for kind in ("none", "rotary"):
+        embed = PositionedEmbedding(Embedding(6, 4), create_positions(kind, 4, None, 10), 0.0)
+        assert torch.equal(embed(tokens, offset=7), embed.embedding(tokens))
+
+
+@pytest.mark.parametrize("build", [lambda: Embedding(1, 4), lambda: Embedding(5, 0), lambda: OutputLayer(0, 5)])
+def test_impossible_sizes(build):
+    with pytest.raises(UserError):
+        build()
+
+
+def test_unknown_positions_name_the_choices():
+    with pytest.raises(UserError, match="'sinus' is unknown; choose one of sinusoidal, learned, rotary, none"):
+        create_positions("sinus", 4, None, 10)
