@@ -33,7 +33,7 @@ def launch(command: str, main: Main, arguments: list[str]) -> int:
     import hydra
 
     status = 0
-    refused: list[UserError] = []
+    stopped: list[Exception] = []
 
     def task(config: DictConfig) -> None:
         nonlocal status
@@ -42,8 +42,8 @@ def launch(command: str, main: Main, arguments: list[str]) -> int:
         try:
             check(config, command)
             status = max(status, main(config) or 0)
-        except UserError as error:  # kept from Hydra, which would print its own account of it
-            refused.append(error)
+        except (UserError, BrokenPipeError, MemoryError) as error:  # Hydra would print its own account of it
+            stopped.append(error)
 
     os.environ["HYDRA_FULL_ERROR"] = "1"
     sys.argv = [f"seq2seq {command}", *arguments]
@@ -51,8 +51,8 @@ def launch(command: str, main: Main, arguments: list[str]) -> int:
         hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=command)(task)()
     except (hydra.errors.HydraException, OmegaConfBaseException) as error:
         raise UserError(explain(error, command, arguments)) from error
-    if refused:
-        raise refused[0]
+    if stopped:
+        raise stopped[0]
     return status
 
 

@@ -25,8 +25,12 @@ def main(config: DictConfig) -> int:
     return 0
 
 
-def line_pairs(sources: str, translations: str) -> Iterator[tuple[str, str]]:
-    """Line-aligned pairs. Raises UserError where one file is longer, missing or not UTF-8."""
+def line_pairs(sources: str, translations: str) -> Iterator[tuple[str, str | list[str]]]:
+    """Line-aligned pairs; from a .jsonl file the exact tokens that `translate` found.
+
+    Raises:
+        UserError: one file is longer, missing, not UTF-8 or not what its name says.
+    """
     try:
         with (
             open(sources, encoding="utf-8", newline="\n") as left,
@@ -36,8 +40,17 @@ def line_pairs(sources: str, translations: str) -> Iterator[tuple[str, str]]:
                 if source is None or translation is None:
                     shorter = sources if source is None else translations
                     raise UserError(f"{shorter} ends before line {number}: both files need as many lines")
-                yield source.rstrip("\r\n"), translation.rstrip("\r\n")
+                text = translation.rstrip("\r\n")
+                found = tokens(text, f"{translations}:{number}") if translations.endswith(".jsonl") else text
+                yield source.rstrip("\r\n"), found
     except OSError as error:
         raise UserError(f"{error.filename}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{sources} or {translations} is not UTF-8: {error}") from error
+
+
+def tokens(line: str, where: str) -> list[str]:
+    try:
+        return [str(token) for token in json.loads(line)["tokens"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f'{where} is no line of seq2seq translate format=jsonl: it needs "tokens"') from error

@@ -141,9 +141,11 @@ def load_checkpoint(path: str | Path, device: torch.device | str = "cpu") -> Bun
     """From a training checkpoint, read with weights-only loading: "state_dict" with the model under "model.", and
     "seq2seq" with "config" (the run's, resolved) and "tokenizers" (bytes by file name)."""
     try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError, zipfile.BadZipFile, pickle.UnpicklingError) as error:
-        raise UserError(f"{path} cannot be read as a checkpoint: {str(error).splitlines()[0]}") from error
+        with zipfile.ZipFile(path):  # what is no archive, torch would take for a checkpoint of its early days
+            checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError, ValueError, LookupError, zipfile.BadZipFile, pickle.PickleError) as error:
+        reason = str(error).splitlines()[0] if str(error) else "it is damaged"
+        raise UserError(f"{path} cannot be read as a checkpoint: {reason}") from error
     try:
         state, run, saved = (
             checkpoint["state_dict"],

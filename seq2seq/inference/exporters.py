@@ -135,7 +135,8 @@ def refuse_inexpressible(model: nn.Module) -> None:
             raise UserError("a model with model.positions=rotary cannot be exported for CTranslate2; use format=bundle")
         if not isinstance(side.embed.positions, AddedPositions | NoPositions):
             raise UserError("a model with model.position_width cannot be exported for CTranslate2; use format=bundle")
-        if any(layer.self_attention.window is not None for layer in side.layers):
+        attentions = [module for module in side.modules() if isinstance(module, MultiHeadAttention)]
+        if any(attention.window is not None for attention in attentions):
             raise UserError("a model with model.window cannot be exported for CTranslate2; use format=bundle")
 
 

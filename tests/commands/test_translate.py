@@ -1,0 +1,241 @@
+"""Translating from the command line. Most tests call it in this process: a start of its own costs seconds."""
+
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from seq2seq.cli import run
+from seq2seq.commands.processes import device_of, run_together
+from seq2seq.commands.translate import Progress
+from seq2seq.inference.stream import StreamReport
+
+ROOT = Path(__file__).parents[2]
+KEPT = ROOT / "tests" / "inference" / "kept"
+BUNDLE = f"checkpoint={KEPT / 'bundle'}"
+KNOWN = [json.loads(line) for line in (KEPT / "expected.jsonl").read_text().splitlines()]
+TEXTS = [one["source"] for one in KNOWN]
+DIRTY = [
+    b"the cat",
+    b"",
+    b"   ",
+    b"\t\xc2\xa0\xe3\x80\x80",
+    b"the cat\r",
+    b"the\x00 cat \x1b[31m \x07\x0b\x0c",
+    "a dog 😀 👩‍👩‍👧 🇩🇪".encode(),
+    "שלום עולם ‏مرحبا".encode(),
+    b"\xff\xfe caf\xe9",
+    "\u2028 line\u2029 separators \x85".encode(),
+    b"<s> </s> <pad> <unk>",
+    b"the big red dog sees a tree. " * 715,
+    b"a" * 5000,
+    b"the cat",
+]
+QUICK = ["search=greedy", "search.max_length_a=0.3", "search.max_length_b=3"]
+
+
+def write(path: Path, texts: list[str]) -> Path:
+    path.write_text("".join(f"{text}\n" for text in texts))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    write(tmp_path / "in.txt", TEXTS)
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "seq2seq", *arguments]
+
+
+def test_as_many_lines_out_as_in_whatever_they_hold() -> None:
+    done = subprocess.run(
+        command("translate", BUNDLE, "window=5", "threads=1", *QUICK),
+        input=b"\n".join(DIRTY),
+        capture_output=True,
+        timeout=300,
+        check=True,
+    )
+    lines = done.stdout.decode("utf-8").split("\n")
+    assert lines.pop() == ""
+    assert len(lines) == len(DIRTY)
+    assert lines[1:4] == ["", "", ""]
+    assert lines[0] == lines[4] == lines[13] != ""
+    notes = done.stderr.decode()
+    for words in ("1 lines had invalid UTF-8", "2 lines were too long for one pass and were split", "14 lines in"):
+        assert words in notes
+    assert "Traceback" not in notes and "\r" not in notes
+
+
+def test_a_closed_pipe_ends_it_quietly() -> None:
+    write(Path("many.txt"), TEXTS * 40)
+    line = " ".join(command("translate", BUNDLE, "threads=1", *QUICK)) + " < many.txt | head -1"
+    done = subprocess.run(["bash", "-c", f"{line}; exit ${{PIPESTATUS[0]}}"], capture_output=True, timeout=300)
+    assert done.returncode == 0
+    assert done.stdout.count(b"\n") == 1
+    assert done.stderr == b""
+
+
+def test_several_processes_write_what_one_writes(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["translate", BUNDLE, "input=in.txt", "output=one.txt"]) == 0
+    assert Path("one.txt").read_text() == "".join(f"{one['text']}\n" for one in KNOWN)
+    Path("out.txt.1-of-2").write_bytes(b"".join(Path("one.txt").read_bytes().splitlines(True)[1:8:2]) + b"half a li")
+    assert run(["translate", BUNDLE, "input=in.txt", "output=out.txt", "processes=2", "resume=true"]) == 0
+    assert Path("out.txt").read_bytes() == Path("one.txt").read_bytes()
+    assert sorted(path.name for path in Path().iterdir()) == ["in.txt", "one.txt", "out.txt"]
+    told = capfd.readouterr().err
+    assert "shard 1: 4 lines were already in the output" in told
+    assert "30 lines by 2 processes" in told
+
+
+def test_a_process_that_fails_ends_the_others(capfd: pytest.CaptureFixture[str]) -> None:
+    lasting = [sys.executable, "-c", "import time; time.sleep(600)"]
+    failing = [sys.executable, "-c", "import sys; print('error: no such thing', file=sys.stderr); sys.exit(2)"]
+    assert run_together([lasting, failing, lasting]) == [0, 2, 0]
+    assert "error: no such thing" in capfd.readouterr().err
+
+
+def test_processes_share_out_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert [device_of("cuda", index) for index in range(3)] == ["cuda:0", "cuda:1", "cuda:0"]
+    assert [device_of("cuda:1", 0), device_of("cpu", 3)] == ["cuda:1", "cpu"]
+
+
+def test_shards_are_resumed_and_joined(capfd: pytest.CaptureFixture[str]) -> None:
+    shards = [BUNDLE, "input=in.txt", "output=out.txt", "shard.count=3"]
+    assert run(["translate", "-m", *shards, "shard.index=0,2"]) == 0
+    join = ["translate", "output=out.txt", "shard.count=3", "join=true"]
+    assert run(join) == 2
+    assert "out.txt.1-of-3 does not exist" in capfd.readouterr().err
+    assert run(["translate", *shards, "shard.index=1"]) == 0
+    whole = Path("out.txt.1-of-3").read_bytes()
+    Path("out.txt.1-of-3").write_bytes(whole[: len(whole) // 2])
+    assert run(join) == 2
+    assert "not finished" in capfd.readouterr().err
+    assert not Path("out.txt").exists()
+    assert run(["translate", *shards, "shard.index=1", "resume=true"]) == 0
+    assert Path("out.txt.1-of-3").read_bytes() == whole
+    assert run(join) == 0
+    assert Path("out.txt").read_text() == "".join(f"{one['text']}\n" for one in KNOWN)
+
+
+def test_json_lines_and_the_scores_that_score_gives_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["translate", BUNDLE, "input=in.txt", "output=out.jsonl", "format=jsonl", "n_best=2"]) == 0
+    records = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+    assert [one["line"] for one in records] == list(range(30))
+    assert [one["text"] for one in records] == [one["text"] for one in KNOWN]
+    assert [one["score"] for one in records] == pytest.approx([one["score"] for one in KNOWN], abs=1e-5)
+    assert all(len(one["n_best"]) == 1 and len(one["alignment"]) == len(one["tokens"]) for one in records)
+    assert all(one["finished"] for one in records)
+    capsys.readouterr()
+    assert run(["score", BUNDLE, "sources=in.txt", "translations=out.jsonl"]) == 0
+    scores = [float(line) for line in capsys.readouterr().out.splitlines()]
+    assert scores == pytest.approx([one["score"] for one in records], abs=2e-6)
+    Path("out.jsonl").write_text("not json\n" * 30)
+    assert run(["score", BUNDLE, "sources=in.txt", "translations=out.jsonl"]) == 2
+    assert "out.jsonl:1" in capsys.readouterr().err
+
+
+def test_the_average_of_a_model_with_itself_translates_the_same() -> None:
+    twice = f"checkpoints=[{KEPT / 'bundle'},{KEPT / 'bundle'}]"
+    assert run(["average", twice, "output=mean"]) == 0
+    assert run(["translate", "checkpoint=mean", "input=in.txt", "output=out.txt"]) == 0
+    assert Path("out.txt").read_text() == "".join(f"{one['text']}\n" for one in KNOWN)
+    assert run(["average", twice, "output=mean"]) == 2
+
+
+def test_an_exported_bundle_translates_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["export", BUNDLE, "output=copy"]) == 0
+    assert capsys.readouterr().out == "copy\n"
+    assert run(["translate", "checkpoint=copy", "input=in.txt", "output=out.txt", "engine=torch"]) == 0
+    assert Path("out.txt").read_text() == "".join(f"{one['text']}\n" for one in KNOWN)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["checkpoint=nowhere", "input=in.txt"], "checkpoint=nowhere does not exist"),
+        (["checkpoint=in.txt", "input=in.txt"], "in.txt cannot be read as a checkpoint"),
+        (["checkpoint=.", "input=in.txt"], "is neither a run's folder, a bundle nor a .ckpt file"),
+        ([BUNDLE, "input=in.txt", "output=in.txt"], "is the input itself"),
+        ([BUNDLE, "input=in.txt", "output=link.txt"], "is the input itself"),
+        ([BUNDLE, "input=in.txt", "output=link.txt", "processes=2"], "is the input itself"),
+        ([BUNDLE, "input=none.txt"], "none.txt: No such file"),
+        ([BUNDLE, "input=in.txt", "output=long.txt", "resume=true"], "already holds 31 lines"),
+        ([BUNDLE, "input=in.txt", "resume=true"], "resume=true needs output"),
+        ([BUNDLE, "input=in.txt", "engine=ctranslate2"], "seq2seq export"),
+        ([BUNDLE, "input=in.txt", "output=o", "shard.count=2", "shard.index=2"], "shard.index=2"),
+        ([BUNDLE, "shard.count=2"], "need input=FILE and output=FILE"),
+        ([BUNDLE, "processes=2", "output=o"], "need input=FILE and output=FILE"),
+        ([BUNDLE, "processes=0"], "processes=0"),
+        (["join=true", "output=o"], "needs shard.count"),
+        ([BUNDLE, "processes=2", "shard.count=2", "input=in.txt", "output=o"], "without shard.count"),
+    ],
+)
+def test_what_cannot_work_is_said_in_a_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("link.txt").symlink_to("in.txt")
+    write(Path("long.txt"), [*TEXTS, "one more"])
+    before = Path("long.txt").read_bytes()
+    assert run(["translate", *arguments]) == 2
+    told = capsys.readouterr()
+    assert told.err.startswith("error: ") and message in told.err and told.err.count("\n") <= 2
+    assert Path("in.txt").read_text().splitlines() == TEXTS
+    assert Path("long.txt").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["format=ctranslate2"], "model=transformer only"),
+        (["format=onnx"], "format='onnx' is unknown"),
+        (["quantization=int8"], "format=ctranslate2"),
+    ],
+)
+def test_exports_that_cannot_work(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["export", BUNDLE, "output=out", *arguments]) == 2
+    assert message in capsys.readouterr().err
+    assert not Path("out").exists()
+
+
+class Surprise:
+    """What unpickling would call."""
+
+    def __reduce__(self):  # type: ignore[no-untyped-def]
+        return os.mkdir, ("executed",)
+
+
+@pytest.mark.parametrize("trick", ["target", "pickled weights", "pickled checkpoint"])
+def test_bundles_from_strangers_execute_nothing(trick: str, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(KEPT / "bundle", "stranger")
+    checkpoint = "stranger"
+    if trick == "target":
+        config = Path("stranger/config.yaml")
+        config.write_text(config.read_text().replace("seq2seq.models.create_bahdanau", "os.mkdir"))
+    elif trick == "pickled weights":
+        Path("stranger/model.safetensors").write_bytes(pickle.dumps(Surprise()))
+    else:
+        checkpoint = "stranger.ckpt"
+        torch.save(Surprise(), checkpoint)
+    assert run(["translate", f"checkpoint={checkpoint}", "input=in.txt"]) == 2
+    told = capsys.readouterr()
+    assert told.out == "" and told.err.startswith("error: stranger")
+    assert not Path("executed").exists()
+
+
+def test_the_progress_line_wipes_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress(True) as progress:
+        progress(StreamReport(lines=1234, seconds=2.0))
+    assert capsys.readouterr().err == "\r\x1b[K1,234 lines, 617.0 a second\r\x1b[K"
+    with Progress(False) as progress:
+        progress(StreamReport(lines=1, seconds=1.0))
+    assert capsys.readouterr().err == ""
