@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import sys
 import time
+from collections.abc import Sized
 
 from omegaconf import DictConfig
 
@@ -53,7 +54,9 @@ def dry_run(config: DictConfig, data: TranslationData) -> int:
         print(f"update {number + 1}    loss {loss.loss.item() / loss.tokens.item():.3f} a token")
     rate = tokens / (time.perf_counter() - began)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
-    print(f"speed       {rate:,.0f} target tokens/s, {len(loader):,} batches an epoch")
+    print(f"speed       {rate:,.0f} target tokens/s")
     print(f"memory      {memory:,.0f} MiB at its peak so far")
-    print(f"an epoch    about {len(loader) * tokens / STEPS / rate / 60:.1f} minutes")
+    if isinstance(loader, Sized):
+        minutes = len(loader) * tokens / STEPS / rate / 60
+        print(f"an epoch    {len(loader):,} batches, about {minutes:.1f} minutes")
     return 0

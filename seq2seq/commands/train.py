@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,11 +30,14 @@ def main(config: DictConfig) -> int:
     sweep = hydra.mode == RunMode.MULTIRUN
     choices = dict(hydra.runtime.choices)
     folder = runs.run_dir(config, choices, list(hydra.overrides.task), sweep)
-    return train(config, folder, choices)
+    command = None if sweep else shlex.join(["seq2seq", "train", *hydra.overrides.task])
+    return train(config, folder, choices, command)
 
 
-def train(config: DictConfig, folder: Path, choices: dict[str, Any]) -> int:
+def train(config: DictConfig, folder: Path, choices: dict[str, Any], command: str | None = None) -> int:
     """Train in `folder`, or go on there; then score the best checkpoint. Returns the exit status.
+
+    choices: the option taken from each config group. command: what was typed, if that repeats this run alone.
 
     Raises:
         UserError: whatever is wrong with settings, data or machine.
@@ -54,7 +58,7 @@ def train(config: DictConfig, folder: Path, choices: dict[str, Any]) -> int:
 
     with talk_to(folder / "train.log", folder.name):
         try:
-            return _train(config, settings, folder, choices)
+            return _train(config, settings, folder, choices, command)
         except TrainingInterrupted as stop:
             print(f"{folder.name}: {stop}", file=sys.stderr)
             return stop.exit_code
@@ -78,7 +82,9 @@ def training_data(config: DictConfig) -> TranslationData:
     return TranslationData.from_config(settings, build(config.tokenizer), config.seed)
 
 
-def _train(config: DictConfig, settings: dict[str, Any], folder: Path, choices: dict[str, Any]) -> int:
+def _train(
+    config: DictConfig, settings: dict[str, Any], folder: Path, choices: dict[str, Any], command: str | None
+) -> int:
     from seq2seq.training.loss import Criterion
     from seq2seq.training.progress import seed_everything
     from seq2seq.training.trainer import fit
@@ -101,7 +107,8 @@ def _train(config: DictConfig, settings: dict[str, Any], folder: Path, choices: 
         seed=config.seed,
     )
     if result.main:
-        finish(config, settings, folder, choices, data, result)
+        known = {"model": _factory(config.model), "data": _factory(config.data.corpus), **choices, "command": command}
+        finish(config, settings, folder, known, data, result)
     return 0
 
 
@@ -109,11 +116,11 @@ def finish(
     config: DictConfig,
     settings: dict[str, Any],
     folder: Path,
-    choices: dict[str, Any],
+    known: dict[str, Any],
     data: TranslationData,
     result: TrainingResult,
 ) -> None:
-    """Score the trained model on its test sets; write bundle/ and metrics.json."""
+    """Score the trained model on its test sets; write bundle/ and metrics.json. known: names of model, data, ..."""
     from seq2seq.inference.bundle import count_parameters, load_checkpoint
     from seq2seq.inference.translator import Translator
 
@@ -122,9 +129,7 @@ def finish(
     write_word_counts(data, folder / "word_counts.json")
     metrics = {
         "name": folder.name,
-        "model": choices["model"],
-        "data": choices["data"],
-        "experiment": choices.get("experiment"),
+        **{key: known.get(key) for key in ("model", "data", "experiment", "command")},
         "seed": config.seed,
         "languages": [data.source_language, data.target_language],
         "sizes": data.sizes,
@@ -142,3 +147,8 @@ def finish(
         stream.write("\n")
     for split, scores in metrics["splits"].items():
         print(f"{folder}  {split}  BLEU {scores['bleu']['score']:.2f}  chrF {scores['chrf']['score']:.2f}")
+
+
+def _factory(node: DictConfig) -> str:
+    """A short name for what a node builds, where no option's name is known."""
+    return str(node._target_).rpartition(".")[2].removeprefix("create_")
