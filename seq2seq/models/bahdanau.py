@@ -24,14 +24,13 @@ from seq2seq.layers.recurrent import (
     RecurrentStack,
     create_layer,
 )
-from seq2seq.models.encoder_decoder import EncoderDecoder, remaining_sentences
+from seq2seq.models.encoder_decoder import EncoderDecoder, create_vocabulary_layers, remaining_sentences
 from seq2seq.models.recurrent import (
     InitialState,
     LayerStates,
     Readout,
     RecurrentMemory,
     SourceReader,
-    create_vocabulary_layers,
     join_sampling,
     select_layers,
 )

@@ -16,13 +16,12 @@ from seq2seq.interfaces import DecoderOutput
 from seq2seq.layers.dropout import Dropout
 from seq2seq.layers.embedding import Embedding
 from seq2seq.layers.recurrent import LAYERS, RecurrentEncoder, RecurrentStack, reversal
-from seq2seq.models.encoder_decoder import EncoderDecoder, remaining_sentences
+from seq2seq.models.encoder_decoder import EncoderDecoder, create_vocabulary_layers, remaining_sentences
 from seq2seq.models.recurrent import (
     InitialState,
     LayerStates,
     Readout,
     SourceReader,
-    create_vocabulary_layers,
     select_layers,
 )
 

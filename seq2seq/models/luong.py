@@ -15,12 +15,11 @@ from seq2seq.interfaces import AttentionOutput, DecoderOutput
 from seq2seq.layers.dropout import Dropout
 from seq2seq.layers.embedding import Embedding
 from seq2seq.layers.recurrent import RecurrentEncoder, RecurrentStack
-from seq2seq.models.encoder_decoder import EncoderDecoder, remaining_sentences
+from seq2seq.models.encoder_decoder import EncoderDecoder, create_vocabulary_layers, remaining_sentences
 from seq2seq.models.recurrent import (
     LayerStates,
     RecurrentMemory,
     SourceReader,
-    create_vocabulary_layers,
     join_sampling,
     select_layers,
 )

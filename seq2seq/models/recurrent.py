@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,7 +12,6 @@ from seq2seq.errors import UserError
 from seq2seq.interfaces import SampledAttention
 from seq2seq.layers.dropout import Dropout
 from seq2seq.layers.embedding import Embedding
-from seq2seq.layers.output import OutputLayer
 from seq2seq.layers.recurrent import LayerState, RecurrentEncoder
 
 LayerStates = tuple[LayerState, ...]
@@ -78,32 +76,6 @@ class Readout(nn.Module):
             return torch.tanh(candidates)
         first, second = candidates.chunk(2, dim=-1)
         return torch.where(first > second, first, second)
-
-
-def create_vocabulary_layers(
-    source_vocabulary: int,
-    target_vocabulary: int,
-    joint_vocabulary: bool,
-    tie_embeddings: bool,
-    embedding_width: int,
-    width: int,
-) -> tuple[Embedding, Embedding, OutputLayer]:
-    """Source embedding, target embedding, output layer over features of `width`.
-
-    Tied, target embedding and output layer are one matrix, and with a joint vocabulary the source embedding too
-    (Press and Wolf 2017). Embedded tokens have unit variance.
-    """
-    if tie_embeddings and embedding_width != width:
-        raise UserError(
-            f"tie_embeddings=true needs embedding_width = width, got {embedding_width} and {width}; "
-            "make them equal or set model.tie_embeddings=false"
-        )
-    scale = math.sqrt(embedding_width)
-    target = Embedding(target_vocabulary, embedding_width, scale)
-    shared = target.weight if tie_embeddings and joint_vocabulary else None
-    source = Embedding(source_vocabulary, embedding_width, scale, shared)
-    output = OutputLayer(width, target_vocabulary, target.weight if tie_embeddings else None)
-    return source, target, output
 
 
 def select_layers(layers: LayerStates, rows: Tensor) -> LayerStates:
