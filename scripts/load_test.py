@@ -35,12 +35,14 @@ def service(arguments: list[str]) -> Iterator[str]:
         found = re.search(r"http://\S+", line)
         if found is None:
             sys.exit(line + process.stderr.read())
-        yield found[0]
-        process.terminate()
+        try:
+            yield found[0]
+        finally:
+            process.terminate()
 
 
 async def measure(url: str, texts: list[str], clients: int, seconds: float) -> list[float]:
-    """Latencies in seconds of the requests that began and ended within the time, after a warm-up."""
+    """Latencies in seconds of the requests answered within the time, after a warm-up."""
     latencies: list[float] = []
     turns = itertools.cycle(texts)
     begin = time.perf_counter() + WARM_UP
@@ -52,7 +54,7 @@ async def measure(url: str, texts: list[str], clients: int, seconds: float) -> l
                 response = await session.post(f"{url}/translate", json={"text": next(turns)})
                 response.raise_for_status()
                 stop = time.perf_counter()
-                if begin <= start and stop <= end:
+                if begin <= stop <= end:
                     latencies.append(stop - start)
 
         await asyncio.gather(*(client() for _ in range(clients)))

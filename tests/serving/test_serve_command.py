@@ -91,7 +91,7 @@ def test_a_bundle_alone_has_no_scores(tmp_path):
 
 def test_a_signal_lets_everything_accepted_be_answered():
     """As people start it: it says where it listens, on this machine only; SIGTERM comes while 40 clients wait."""
-    command = [sys.executable, "-m", "seq2seq", "serve", f"checkpoints={KEPT}", "port=0", "batching.seconds=2"]
+    command = [sys.executable, "-m", "seq2seq", "serve", f"checkpoints={KEPT}", "port=0", "batching.seconds=4"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
     try:

@@ -49,7 +49,7 @@
     if (map && result.heads && result.tokens.length) {
       drawHeatmap(map, { source: result.source_tokens, target: result.tokens, weights: result.heads, title: "What it looked at" });
       const drawing = map.querySelector("svg");  // a long sentence scrolls before its labels become too small to read
-      drawing.style.minWidth = `${Math.round(0.75 * drawing.getAttribute("width"))}px`;
+      drawing.style.minWidth = `${Math.round(0.62 * drawing.getAttribute("width"))}px`;
     }
   };
   const fail = (message) => { problem.textContent = message; problem.hidden = false; };
@@ -147,9 +147,10 @@
   const bleu = (bucket, model) => (bucket.scores[model.name] || {}).bleu;
   const best = Math.max(...buckets.flatMap((bucket) => scored.map((model) => (bleu(bucket, model) || {}).high || (bleu(bucket, model) || {}).score || 0)), 1);
   const ceiling = Math.min(100, Math.ceil(best / 10) * 10);
+  const longest = Math.max(...scored.map((model) => model.name.length));
   const chart = () => {
     const width = Math.max(280, by("chart").clientWidth), narrow = width < 520;
-    const height = narrow ? 260 : 340, left = 40, right = narrow ? 14 : 130, top = 26, bottom = 46;
+    const height = narrow ? 260 : 340, left = 40, right = narrow ? 14 : Math.min(180, 14 + 8 * longest), top = 26, bottom = 46;
     const x = (i) => left + (i + 0.5) * (width - left - right) / buckets.length;
     const y = (value) => height - bottom - value / ceiling * (height - top - bottom);
     const svg = document.createElementNS(SVG, "svg");
@@ -178,7 +179,7 @@
     if (!narrow) {
       ends.sort((a, b) => a.at - b.at).forEach((end, i) => { if (i && end.at < ends[i - 1].at + 17) end.at = ends[i - 1].at + 17; });
       for (const { model, at } of ends) {
-        const name = model.name.length > 16 ? model.name.slice(0, 15) + "\u2026" : model.name;
+        const name = model.name.length > 21 ? model.name.slice(0, 20) + "\u2026" : model.name;
         make(make(svg, "g", { class: `c${model.colour}` }), "text", { class: "label", x: width - right + 8 - (width - left - right) / buckets.length / 2 + 8, y: at + 4 }, name);
       }
     }
