@@ -74,11 +74,16 @@ def guarded(function, *arguments) -> int:  # type: ignore[no-untyped-def]
     except UserError as error:
         return fail(str(error))
     except KeyboardInterrupt:
-        return fail("interrupted; the same command goes on from the last checkpoint", INTERRUPTED)
+        goes_on = arguments and arguments[0] in ("train", "compare")
+        return fail("interrupted" + "; the same command goes on from the last checkpoint" * bool(goes_on), INTERRUPTED)
     except BrokenPipeError:
         # The reader has gone: keep the interpreter's closing flush from complaining about it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.strerror is None:
+            raise
+        return fail(f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
     except MemoryError:
         return fail("out of memory; lower data.max_tokens or model.width")
 

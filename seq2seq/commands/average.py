@@ -15,6 +15,8 @@ def main(config: DictConfig) -> int:
     from seq2seq.training.averaging import average
 
     names = list(config.checkpoints) if OmegaConf.is_list(config.checkpoints) else [config.checkpoints]
+    if not names:
+        raise UserError("checkpoints=[] names no checkpoint")
     output = Path(config.output)
     if output.exists():
         raise UserError(f"output={output} exists already\nGive another folder, or remove it first.")

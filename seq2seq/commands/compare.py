@@ -56,10 +56,16 @@ def systems(config: DictConfig) -> list[tuple[str, list[str]]]:
     details: dict[str, Any] = dict(config.systems or {})
     found = [(str(name), [f"model={name}"]) for name in config.models]
     found += [(str(name), [f"experiment={name}"]) for name in config.experiments]
-    named = {name for name, _ in found}
-    found += [(name, []) for name in details if name not in named and not named]
     if not found:
+        found = [(str(name), []) for name in details]
+    if not found or not config.seeds:
         raise UserError("nothing to compare\nGive models=[rnn,bahdanau], experiments=[...] or experiment=quickstart.")
+    names = [name for name, _ in found]
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise UserError(f"{', '.join(repeated)} is there twice; give each system once, with seeds= for several runs")
+    for name in details:
+        if name not in names:
+            print(f"note: systems.{name} is passed over; compared are {', '.join(names)}", file=sys.stderr)
     return [(name, [*own, *details.get(name, [])]) for name, own in found]
 
 

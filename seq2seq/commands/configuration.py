@@ -42,7 +42,7 @@ def launch(command: str, main: Main, arguments: list[str]) -> int:
         try:
             check(config, command)
             status = max(status, main(config) or 0)
-        except (UserError, BrokenPipeError, MemoryError) as error:  # Hydra would print its own account of it
+        except (UserError, OSError, MemoryError) as error:  # Hydra would print its own account of it
             stopped.append(error)
 
     os.environ["HYDRA_FULL_ERROR"] = "1"

@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from seq2seq.commands.configuration import build
 from seq2seq.commands.console import talk_to
+from seq2seq.commands.runs import read_settings
 from seq2seq.commands.scoring import score_split, test_splits
 from seq2seq.commands.translate import chosen_search
 from seq2seq.errors import UserError
@@ -33,9 +34,10 @@ def main(config: DictConfig) -> int:
 
 
 def score_files(config: DictConfig, files: list[str]) -> dict[str, Any]:
+    from seq2seq.data.readers import read_lines
     from seq2seq.evaluation.metrics import evaluate_texts
 
-    hypotheses, references, sources = (read_lines(path) for path in files)
+    hypotheses, references, sources = (list(read_lines(Path(path))) for path in files)
     scores = evaluate_texts(hypotheses, references, sources, tokenize=config.tokenize, lowercase=config.lowercase)
     return {Path(files[0]).name: scores}
 
@@ -78,19 +80,10 @@ def run_settings(checkpoint: Path) -> DictConfig:
         return settings
     for folder in (checkpoint, checkpoint.parent):
         if (folder / "config.yaml").is_file():
-            settings = OmegaConf.load(folder / "config.yaml")
-            if isinstance(settings, DictConfig) and "data" in settings:
+            settings = OmegaConf.create(read_settings(folder / "config.yaml"))
+            if "data" in settings:
                 return settings
     raise UserError(
         f"checkpoint={checkpoint} does not say what corpus it was trained on\n"
         "Give the run's folder, or translate with it and give hypotheses= references= sources=."
     )
-
-
-def read_lines(path: str) -> list[str]:
-    try:
-        return Path(path).read_bytes().decode("utf-8").removesuffix("\n").split("\n")
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8: {error}") from error

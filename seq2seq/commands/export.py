@@ -45,7 +45,10 @@ def run_metrics(checkpoint: Path) -> dict[str, Any] | None:
     """metrics.json of the run whose folder, bundle or checkpoint this is."""
     for folder in run_folders(checkpoint):
         if (folder / "metrics.json").is_file():
-            metrics: dict[str, Any] = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+            try:
+                metrics: dict[str, Any] = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+            except ValueError as error:
+                raise UserError(f"{folder / 'metrics.json'} is damaged: {error}") from error
             return metrics
     return None
 

@@ -11,7 +11,9 @@ from omegaconf import DictConfig, OmegaConf
 
 def main(config: DictConfig) -> int:
     folders = [str(folder) for folder in config.runs] if OmegaConf.is_list(config.runs) else [str(config.runs)]
-    write_report(folders, Path(config.output or folders[0]), config.baseline, config.split, dict(config.hypotheses or {}))
+    write_report(
+        folders, Path(config.output or folders[0]), config.baseline, config.split, dict(config.hypotheses or {})
+    )
     return 0
 
 

@@ -57,7 +57,7 @@ def claim(folder: Path, config: dict[str, Any]) -> None:
     """
     path = folder / "config.yaml"
     if path.is_file():
-        different = differences(yaml.safe_load(path.read_text(encoding="utf-8")), config)
+        different = differences(read_settings(path), config)
         if different:
             raise UserError(
                 f"{folder} holds a run with other settings: {'; '.join(different[:4])}\n"
@@ -69,6 +69,17 @@ def claim(folder: Path, config: dict[str, Any]) -> None:
                 yaml.safe_dump(config, stream, sort_keys=False, allow_unicode=True)
         except OSError as error:
             raise UserError(f"cannot write {path}: {error.strerror}\nGive another run_dir=.") from error
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """A run's config.yaml. Raises UserError if it is damaged."""
+    try:
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is damaged: {' '.join(str(error).split())}\nGive another run_dir=.") from error
+    if not isinstance(settings, dict):
+        raise UserError(f"{path} is damaged: it holds no settings\nGive another run_dir=.")
+    return settings
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:

@@ -33,8 +33,8 @@ def line_pairs(sources: str, translations: str) -> Iterator[tuple[str, str | lis
     """
     try:
         with (
-            open(sources, encoding="utf-8", newline="\n") as left,
-            open(translations, encoding="utf-8", newline="\n") as right,
+            open(sources, encoding="utf-8-sig", newline="\n") as left,
+            open(translations, encoding="utf-8-sig", newline="\n") as right,
         ):
             for number, (source, translation) in enumerate(zip_longest(left, right), start=1):
                 if source is None or translation is None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from seq2seq.data.corpus import check_split
 from seq2seq.files import atomic_write
 
 if TYPE_CHECKING:
@@ -24,8 +25,12 @@ PICTURES = 12
 
 
 def test_splits(data: TranslationData, wanted: Sequence[str] | None) -> list[str]:
-    """`wanted`, or every test set of the corpus."""
-    return list(wanted) if wanted is not None else [name for name in data.corpus.splits() if name.startswith("test")]
+    """`wanted`, or every test set of the corpus. Raises UserError for one that the corpus lacks."""
+    if wanted is None:
+        return [name for name in data.corpus.splits() if name.startswith("test")]
+    for split in wanted:
+        check_split(data.corpus, split)
+    return list(wanted)
 
 
 def score_split(

@@ -12,8 +12,7 @@ from seq2seq.errors import UserError
 
 
 def main(config: DictConfig) -> int:
-    import torch
-
+    from seq2seq.inference.loading import use_threads
     from seq2seq.inference.translator import Batching
     from seq2seq.serving.served import load_models
 
@@ -22,8 +21,7 @@ def main(config: DictConfig) -> int:
         from seq2seq.serving.server import address, listen, serve
     except ModuleNotFoundError as error:
         raise UserError(f"serving needs {error.name}\nInstall it: pip install 'seq2seq[serve]'") from error
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
+    use_threads(config.threads)
     limits = build(config.limits)
     checkpoints = list(config.checkpoints) if OmegaConf.is_list(config.checkpoints) else [str(config.checkpoints)]
     texts = Batching(config.max_tokens, max_source_length=config.max_source_length, long_lines=config.long_lines)

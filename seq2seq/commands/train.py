@@ -18,6 +18,7 @@ from seq2seq.commands.configuration import build
 from seq2seq.commands.console import talk_to
 from seq2seq.commands.scoring import score_split, test_splits, write_word_counts
 from seq2seq.commands.validation import check_arguments
+from seq2seq.errors import UserError
 from seq2seq.files import atomic_write
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def train(config: DictConfig, folder: Path, choices: dict[str, Any], command: st
 
     Raises:
         UserError: whatever is wrong with settings, data or machine.
+        SystemExit: a signal stopped the training; it stops whatever would have come after it as well.
     """
     if config.dry_run:
         from seq2seq.commands.dry_run import dry_run
@@ -61,15 +63,20 @@ def train(config: DictConfig, folder: Path, choices: dict[str, Any], command: st
             return _train(config, settings, folder, choices, command)
         except TrainingInterrupted as stop:
             print(f"{folder.name}: {stop}", file=sys.stderr)
-            return stop.exit_code
+            raise SystemExit(stop.exit_code) from None
 
 
 def check_values(config: DictConfig) -> None:
     """Build all that needs no data, so that impossible values are refused before anything is prepared."""
+    from seq2seq.training.loss import Criterion
+
+    if config.seed < 0:
+        raise UserError(f"seed={config.seed} must be at least 0")
+    Criterion(config.label_smoothing)
     build(config.model, source_vocabulary=8, target_vocabulary=8, joint_vocabulary=config.tokenizer.joint)
     for name in ("tokenizer", "optimizer", "trainer", "callbacks", "schedule", "search", "logger"):
         build(config[name])
-    training_data(config)
+    test_splits(training_data(config), config.test_splits)
 
 
 def training_data(config: DictConfig) -> TranslationData:

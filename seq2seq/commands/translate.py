@@ -86,12 +86,10 @@ def join(shards: list[str], output: str) -> int:
 
 def load_translator(config: DictConfig) -> Translator:
     """The translator of `checkpoint` (one or several) with the search that was asked for, else its own."""
-    import torch
-
+    from seq2seq.inference.loading import use_threads
     from seq2seq.inference.translator import Batching, Translator
 
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
+    use_threads(config.threads)
     batching = Batching(config.max_tokens, config.window, config.max_source_length, config.long_lines)
     return Translator.load(paths(config.checkpoint), config.device, chosen_search(config), batching, config.engine)
 

@@ -13,6 +13,25 @@ from omegaconf import DictConfig, OmegaConf
 from seq2seq.commands.suggestions import nearest
 from seq2seq.errors import UserError
 
+TYPES: dict[str, Any] = {
+    **dict.fromkeys(("checkpoint", "checkpoints", "runs"), str | list[str]),
+    **dict.fromkeys(("export.checkpoint", "output", "host", "split", "format", "engine", "device", "tokenize"), str),
+    **dict.fromkeys(("run_dir", "baseline", "data_root", "input", "quantization", "sample"), str | None),
+    **dict.fromkeys(("evaluate.checkpoint", "evaluate.output", "translate.output", "report.output"), str | None),
+    **dict.fromkeys(("hypotheses", "evaluate.references", "evaluate.sources"), str | None),
+    **dict.fromkeys(("sources", "translations"), str),
+    **dict.fromkeys(("dry_run", "lowercase", "resume", "join"), bool),
+    **dict.fromkeys(("test_splits", "splits"), list[str] | None),
+    **dict.fromkeys(("models", "experiments"), list[str]),
+    **dict.fromkeys(("threads", "n_best"), int | None),
+    "report.hypotheses": dict[str, str] | None,
+    "systems": dict[str, list[str]] | None,
+    "seeds": list[int],
+    "seed": int,
+    "label_smoothing": float,
+}
+"""Of the plain keys of the root files; `command.key` goes before `key`."""
+
 TRUSTED = ("seq2seq.", "lightning.", "torch.optim.")
 """Packages whose classes a configuration may name."""
 
@@ -34,6 +53,10 @@ def check(config: DictConfig, command: str, ignore: Collection[str] = ()) -> Non
             raise UserError(f"unknown key {str(key)!r}{nearest(str(key), allowed)}\nSee seq2seq {command} --help")
     plain = OmegaConf.to_container(config, resolve=True)
     assert isinstance(plain, dict)
+    for key, value in plain.items():
+        hint = TYPES.get(f"{command}.{key}", TYPES.get(str(key), object))
+        if key not in ignore and not fits(value, hint):
+            raise UserError(f"{key}={value!r} has the wrong type: {describe(hint)} is needed")
     for path, node in targets({key: value for key, value in plain.items() if key not in ignore}):
         check_target(path, node)
 
@@ -86,6 +109,11 @@ def fits(value: Any, hint: Any) -> bool:
         return any(fits(value, option) for option in get_args(hint))
     if get_origin(hint) is Literal:
         return value in get_args(hint)
+    if get_origin(hint) is list:
+        return isinstance(value, list) and all(fits(item, get_args(hint)[0]) for item in value)
+    if get_origin(hint) is dict:
+        key, item = get_args(hint)
+        return isinstance(value, dict) and all(fits(a, key) and fits(b, item) for a, b in value.items())
     if hint in (None, type(None)):
         return value is None
     if hint is float:
@@ -102,6 +130,8 @@ def describe(hint: Any) -> str:
         return " or ".join(describe(option) for option in get_args(hint))
     if get_origin(hint) is Literal:
         return " or ".join(repr(choice) for choice in get_args(hint))
+    if get_origin(hint) in (list, dict):
+        return str(hint)
     return {type(None): "null", None: "null"}.get(hint, getattr(hint, "__name__", str(hint)))
 
 

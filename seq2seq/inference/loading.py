@@ -37,6 +37,14 @@ def start_engine(bundles: Sequence[Bundle | Export], device: torch.device) -> En
     return CTranslate2Engine(export, device)
 
 
+def use_threads(threads: int | None) -> None:
+    """Let torch take so many threads on the CPU; None leaves it at all cores. Raises UserError for fewer than one."""
+    if threads is not None and threads < 1:
+        raise UserError(f"threads={threads} must be at least 1")
+    if threads is not None:
+        torch.set_num_threads(threads)
+
+
 def find_device(device: torch.device | str) -> torch.device:
     """Raises UserError if this machine lacks it."""
     try:

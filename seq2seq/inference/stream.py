@@ -19,7 +19,7 @@ from typing import BinaryIO
 from seq2seq.errors import UserError
 from seq2seq.files import atomic_write
 from seq2seq.inference.translation import Translation
-from seq2seq.inference.translator import FIRST_WINDOW, Translator, growing_windows
+from seq2seq.inference.translator import FIRST_WINDOW, Translator, growing_windows, with_n_best
 from seq2seq.search import Search
 
 PATIENCE = 0.02
@@ -84,8 +84,7 @@ def translate_stream(
     already. Output is flushed after each window; pipes and terminals are answered as soon as they pause.
     progress is called after each window. Errors of `output` (a closed pipe) are the caller's.
     """
-    if output_format not in ("text", "jsonl"):
-        raise UserError(f"format={output_format!r} is unknown; choose text or jsonl")
+    check_output(search or translator.search, n_best, output_format)
     shard = shard or Shard()
     report, began = StreamReport(), time.monotonic()
     as_json = output_format == "jsonl"
@@ -130,6 +129,7 @@ def translate_file(
         raise UserError("resume=true needs output=FILE")
     if same_file(source, output):
         raise UserError(f"output={output} is the input itself; give another file")
+    check_output(search or translator.search, n_best, output_format)  # before an older output is emptied
     with ExitStack() as stack:
         try:
             reader = sys.stdin.buffer if source is None else stack.enter_context(open(source, "rb"))
@@ -155,6 +155,13 @@ def translate_file(
             shard=shard,
             progress=progress,
         )
+
+
+def check_output(search: Search, n_best: int | None, output_format: str) -> None:
+    """Raises UserError for a format that does not exist, or more translations than `search` can give."""
+    if output_format not in ("text", "jsonl"):
+        raise UserError(f"format={output_format!r} is unknown; choose text or jsonl")
+    with_n_best(search, n_best)
 
 
 def same_file(one: str | Path | None, other: str | Path | None) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from seq2seq.data.readers import read_lines
 from seq2seq.errors import UserError
 
 MAX_DEPTH = 4
@@ -171,12 +172,7 @@ def _with_unique_names(runs: list[Run]) -> list[Run]:
 
 
 def _lines(path: Path) -> list[str]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        line = path.read_bytes()[: error.start].count(b"\n") + 1
-        raise UserError(f"{path}, line {line} is not UTF-8; convert the file first") from error
-    return text.removesuffix("\n").split("\n") if text else []
+    return list(read_lines(path))
 
 
 def _json(path: Path, notes: list[str], name: str) -> Any:

@@ -1,14 +1,17 @@
 """Misspelt, misplaced and impossible settings end in two lines at most that name them and the way out."""
 
+import errno
+import signal
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
-from seq2seq.cli import COMMANDS, run
-from seq2seq.commands import configuration
+from seq2seq.cli import COMMANDS, guarded, run
+from seq2seq.commands import configuration, train
 from seq2seq.commands.suggestions import nearest
 from seq2seq.commands.validation import check, fits
+from seq2seq.training.interruption import TrainingInterrupted
 
 REFUSED = {
     "a misspelt key": (["trainer.max_tim=1"], ["trainer.max_tim", "trainer.max_time"]),
@@ -31,6 +34,12 @@ REFUSED = {
     "a foreign target": (["model._target_=os.system"], ["os.system"]),
     "an added key": (["+model.depth=3"], ["model.depth"]),
     "an added root key": (["+speed=3"], ["speed", "seed"]),
+    "a text for the seed": (["seed=one"], ["seed", "int"]),
+    "a seed below zero": (["seed=-1"], ["seed=-1"]),
+    "neither true nor false": (["dry_run=maybe"], ["dry_run", "bool"]),
+    "a text for a list": (["test_splits=test"], ["test_splits", "list"]),
+    "a test set that is not there": (["test_splits=[tset]"], ["tset", "test"]),
+    "too much smoothing": (["label_smoothing=2"], ["smoothing", "2"]),
     "a broken override": (["model.width=[1"], ["model.width"]),
 }
 
@@ -48,6 +57,42 @@ def test_a_wrong_setting_is_named(
     for word in words:
         assert word in printed.err, printed.err
     assert not folder.exists()
+
+
+def test_a_damaged_run_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("model: [")
+    assert run(["train", f"run_dir={tmp_path}", f"data.cache_dir={tmp_path}"]) == 2
+    assert "config.yaml is damaged" in capsys.readouterr().err
+
+
+def test_a_signal_ends_the_whole_comparison(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    started = []
+
+    def stopped(config: object, settings: object, folder: Path, *_: object) -> int:
+        started.append(folder.name)
+        raise TrainingInterrupted(signal.SIGTERM, 3)
+
+    monkeypatch.setattr(train, "_train", stopped)
+    with pytest.raises(SystemExit) as end:
+        run(["compare", "models=[rnn,bahdanau]", f"run_dir={tmp_path}", f"data.cache_dir={tmp_path}"])
+    assert end.value.code == 75 and started == ["rnn-seed1"]
+
+
+@pytest.mark.parametrize(
+    "override, word",
+    [("models=[rnn,rnn]", "twice"), ("seeds=3", "seeds"), ("systems=[a]", "systems"), ("seeds=[]", "seeds")],
+)
+def test_a_comparison_that_cannot_be(override: str, word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["compare", "models=[rnn]", override]) == 2
+    assert word in capsys.readouterr().err
+
+
+def test_a_full_disk_is_said_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def full() -> int:
+        raise OSError(errno.ENOSPC, "No space left on device", "out.txt")
+
+    assert guarded(full) == 2
+    assert capsys.readouterr().err == "error: out.txt: No space left on device\n"
 
 
 def test_a_misspelt_command_names_the_right_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -102,3 +102,10 @@ def test_a_missing_or_undecodable_hypothesis_file_is_named(tmp_path, make_run):
     (tmp_path / "latin.hyp.txt").write_bytes(b"fine\ngr\xfcn\n")
     with pytest.raises(UserError, match=r"latin.hyp.txt, line 2 is not UTF-8"):
         collect(tmp_path)
+
+
+def test_lines_end_where_ours_end(tmp_path: Path) -> None:
+    for name in ("test.src.txt", "test.ref.txt"):
+        (tmp_path / name).write_bytes(b"one\n")
+    (tmp_path / "other.hyp.txt").write_bytes(b"\xef\xbb\xbfa\rb\xe2\x80\xa8c\r\n")
+    assert collect(tmp_path).outside == {"other": ["a\rb\u2028c"]}
