@@ -58,7 +58,9 @@ def systems(config: DictConfig) -> list[tuple[str, list[str]]]:
     found += [(str(name), [f"experiment={name}"]) for name in config.experiments]
     if not found:
         found = [(str(name), []) for name in details]
-    if not found or not config.seeds:
+    if not config.seeds:
+        raise UserError("seeds=[] asks for no run; give seeds=[1]")
+    if not found:
         raise UserError("nothing to compare\nGive models=[rnn,bahdanau], experiments=[...] or experiment=quickstart.")
     names = [name for name, _ in found]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
@@ -91,7 +93,10 @@ def run_job(config: DictConfig) -> int:
     OmegaConf.set_struct(config, False)
     for key in OWN:
         config.pop(key, None)
-    return train(config, Path(config.run_dir), choices)
+    try:
+        return train(config, Path(config.run_dir), choices)
+    except UserError as error:
+        raise UserError(f"{Path(config.run_dir).name}: {error}") from error
 
 
 def _status(job: JobReturn) -> int:

@@ -54,9 +54,9 @@ def check(config: DictConfig, command: str, ignore: Collection[str] = ()) -> Non
     plain = OmegaConf.to_container(config, resolve=True)
     assert isinstance(plain, dict)
     for key, value in plain.items():
-        hint = TYPES.get(f"{command}.{key}", TYPES.get(str(key), object))
+        hint = TYPES.get(f"{command}.{key!s}", TYPES.get(str(key), object))
         if key not in ignore and not fits(value, hint):
-            raise UserError(f"{key}={value!r} has the wrong type: {describe(hint)} is needed")
+            raise UserError(f"{key!s}={value!r} has the wrong type: {describe(hint)} is needed")
     for path, node in targets({key: value for key, value in plain.items() if key not in ignore}):
         check_target(path, node)
 

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 
@@ -100,7 +101,7 @@ def test_a_missing_or_undecodable_hypothesis_file_is_named(tmp_path, make_run):
     with pytest.raises(UserError, match=r"hypothesis file of mine is not there: .*nowhere"):
         collect(tmp_path, {"mine": tmp_path / "nowhere"})
     (tmp_path / "latin.hyp.txt").write_bytes(b"fine\ngr\xfcn\n")
-    with pytest.raises(UserError, match=r"latin.hyp.txt, line 2 is not UTF-8"):
+    with pytest.raises(UserError, match=r"latin.hyp.txt, line 2: not valid UTF-8"):
         collect(tmp_path)
 
 
