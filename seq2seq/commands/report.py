@@ -32,8 +32,8 @@ def write_report(
     from seq2seq.report.tables import print_summary
 
     study = collect(folders, hypotheses)
-    for note in study.notes:
-        print(f"note: {note}", file=sys.stderr)
     files, report = build_report(study, output, baseline, split)
+    for note in report["notes"]:
+        print(f"note: {note}", file=sys.stderr)
     print_summary(report, Console())
     print(f"\nreport: {files.html.resolve()}")
