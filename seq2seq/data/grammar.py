@@ -14,7 +14,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import blake2b
-from multiprocessing import get_context
+from multiprocessing import get_all_start_methods, get_context, get_start_method
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -257,6 +257,8 @@ class GrammarCorpus:
             for number, size in chunks:
                 yield _training_batch(recipe, number, size)
             return
+        if get_start_method() not in get_all_start_methods():
+            raise UserError("data.processes above 1 does not work under hydra/launcher=joblib\nSet data.processes=1.")
         with ProcessPoolExecutor(self.processes, mp_context=get_context("spawn")) as pool:
             waiting: deque[Future[pa.RecordBatch]] = deque()
             for number, size in chunks:
