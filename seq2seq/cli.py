@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
 from seq2seq import __version__
 from seq2seq.errors import UserError
@@ -67,7 +69,7 @@ def run(arguments: list[str]) -> int:
     return guarded(configuration.launch, command, import_module(f"seq2seq.commands.{command}").main, rest)
 
 
-def guarded(function, *arguments) -> int:  # type: ignore[no-untyped-def]
+def guarded(function: Callable[..., int | None], *arguments: Any) -> int:
     """Call `function`; give the exit status for how it ended."""
     try:
         return function(*arguments) or 0
