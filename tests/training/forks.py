@@ -51,13 +51,19 @@ def wait(child: int) -> int:
 
 
 def killed(folder: Path, kills: int = 20) -> list[int]:
-    """Children killed at random moments, then one that may finish; their exit codes."""
+    """Children killed at random moments, then one that may finish; their exit codes.
+
+    Each lives for a small share of what a whole training takes here, so that a fast machine does not outrun its killer.
+    """
+    began = time.monotonic()
+    wait(fork(lambda: toy_fit(folder.with_name("timed"), **KILLED)))
+    whole = time.monotonic() - began
     chance = random.Random(3)
     codes = []
     for number in range(kills + 1):
         child = fork(lambda: toy_fit(folder, **KILLED))
         if number < kills:
-            time.sleep(chance.uniform(0.1, 0.6))
+            time.sleep(whole * chance.uniform(0.02, 0.15))
             os.kill(child, signal.SIGKILL)
         codes.append(wait(child))
     return codes
