@@ -170,7 +170,7 @@ def _entry(system: System, split: str, test: Mapping[str, Any] | None) -> dict[s
         entry[metric] = average([score.get(metric) for score in scores])
     for number in ("perplexity", "nll", "length_ratio", "repetition_rate", "alignment_error_rate"):
         entry[number] = average_number([score.get(number) for score in scores])
-    for number in ("seconds", "updates", "target_tokens_per_second", "best_update", "threads"):
+    for number in ("seconds", "cpu_seconds", "updates", "target_tokens_per_second", "best_update", "threads"):
         entry[f"training_{number}"] = average_number([each.get(number) for each in training])
     entry["sentences_per_second"] = average_number([each.get("sentences_per_second") for each in decoding])
     entry["search"] = decoding[0].get("search")

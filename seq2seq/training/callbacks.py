@@ -96,7 +96,7 @@ class Supervisor(Callback):
         if trainer.is_global_zero:
             self.recent.forget_after(progress.update)
         self._tell(trainer, lambda observer: observer.start(self.folder.parent, progress, self.limits))
-        module.stopwatch.start(progress.seconds, progress.aside_seconds)
+        module.stopwatch.start(progress)
         if progress.pending:
             self._validate(trainer, module)
         self._end_if_due(trainer, module)
@@ -109,7 +109,7 @@ class Supervisor(Callback):
             return
         module.updated = False
         progress = module.progress
-        progress.aside_seconds = module.stopwatch.aside_seconds
+        module.stopwatch.record(progress)
         self._tell(trainer, lambda observer: observer.update(progress))
         if progress.update % self.log_every_n_steps == 0 and progress.window.updates:
             self._log(trainer, progress)

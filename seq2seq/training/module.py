@@ -180,7 +180,7 @@ class TranslationModule(LightningModule):
             states = [None] * self.trainer.world_size
             dist.all_gather_object(states, random_state())
         checkpoint.pop("loops", None)
-        self.progress.aside_seconds = self.stopwatch.aside_seconds
+        self.stopwatch.record(self.progress)
         checkpoint["seq2seq"] = {
             **self.inference,
             "progress": self.progress.state_dict(),

@@ -32,7 +32,7 @@ class Progress:
 
     update: optimizer steps taken. loader: the state of the training loader after the last batch trained on. seconds:
     wall time of training, all told and over all resumes; aside_seconds: the part of it that validation and saving
-    took. skipped: updates dropped because something in them was not finite. stale: validations since the best.
+    took. cpu_seconds: processor time of training in the first process. skipped: updates dropped because something in them was not finite. stale: validations since the best.
     pending: a validation was due at this update but has not been done. stopped: why training is over, if it is.
     """
 
@@ -41,6 +41,7 @@ class Progress:
     target_tokens: int = 0
     seconds: float = 0.0
     aside_seconds: float = 0.0
+    cpu_seconds: float = 0.0
     skipped: int = 0
     skipped_in_row: int = 0
     learning_rate: float = 0.0
@@ -85,18 +86,25 @@ class Progress:
 
 
 class Stopwatch:
-    """Wall time over all resumes, and the part spent aside from training."""
+    """Wall time and processor time over all resumes, and the wall time spent aside from training."""
 
     def __init__(self) -> None:
-        self._before = 0.0
-        self._since = time.perf_counter()
-        self.aside_seconds = 0.0
+        self._before = self._cpu_before = self.aside_seconds = 0.0
+        self._since, self._cpu_since = time.perf_counter(), time.process_time()
 
-    def start(self, seconds: float, aside_seconds: float) -> None:
-        self._before, self._since, self.aside_seconds = seconds, time.perf_counter(), aside_seconds
+    def start(self, progress: Progress) -> None:
+        """Go on from what progress has on record."""
+        self._before, self._cpu_before = progress.seconds, progress.cpu_seconds
+        self.aside_seconds = progress.aside_seconds
+        self._since, self._cpu_since = time.perf_counter(), time.process_time()
 
     def seconds(self) -> float:
         return self._before + time.perf_counter() - self._since
+
+    def record(self, progress: Progress) -> None:
+        """Note the times that progress keeps; its seconds follow the update, on all processes alike."""
+        progress.aside_seconds = self.aside_seconds
+        progress.cpu_seconds = self._cpu_before + time.process_time() - self._cpu_since
 
     @contextmanager
     def aside(self) -> Iterator[None]:

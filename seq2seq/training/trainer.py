@@ -136,6 +136,7 @@ class TrainingResult:
     updates: int
     epochs: float
     seconds: float
+    cpu_seconds: float
     target_tokens: int
     target_tokens_per_second: float
     best_update: int
@@ -218,6 +219,7 @@ def fit(
         updates=progress.update,
         epochs=round(progress.epochs, 4),
         seconds=round(progress.seconds, 3),
+        cpu_seconds=round(progress.cpu_seconds, 3),
         target_tokens=progress.target_tokens,
         target_tokens_per_second=round(progress.tokens_per_second, 1),
         best_update=progress.best_update,

@@ -95,8 +95,12 @@ def test_clock() -> None:
 
 def test_a_stopwatch_goes_on_from_what_was_saved() -> None:
     watch = Stopwatch()
-    watch.start(100.0, 40.0)
+    progress = Progress(seconds=100.0, aside_seconds=40.0, cpu_seconds=70.0)
+    watch.start(progress)
     with watch.aside():
         pass
+    watch.record(progress)
+    assert 70.0 <= progress.cpu_seconds < 100.0
+    assert progress.aside_seconds == watch.aside_seconds
     assert 100.0 <= watch.seconds() < 130.0
     assert 40.0 <= watch.aside_seconds < 60.0

@@ -122,7 +122,7 @@ def toy_fit(
     )
 
 
-CLOCKS = ("seconds", "aside_seconds", "validated_seconds", "tokens_per_second")
+CLOCKS = ("seconds", "aside_seconds", "cpu_seconds", "validated_seconds", "tokens_per_second")
 
 
 def without_clocks(value: Any) -> Any:
