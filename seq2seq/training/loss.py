@@ -50,11 +50,14 @@ class _FusedCrossEntropy(torch.autograd.Function):
         nll = features.new_empty(features.shape[0], dtype=wide)
         mean_logit = features.new_empty(features.shape[0], dtype=wide)
         weight_sum, bias_mean = weight.to(wide).sum(0), 0.0 if bias is None else bias.to(wide).mean()
-        rows = max(1, chunk // vocabulary)
+        rows = min(max(1, chunk // vocabulary), features.shape[0])
+        logits = x.new_empty(rows, vocabulary)  # one buffer for all chunks: fresh memory costs more than the product
         for start in range(0, features.shape[0], rows):
             part = slice(start, start + rows)
             y = target[part].unsqueeze(1)
-            z = (x[part] @ w.t() if bias is None else torch.addmm(bias.to(w.dtype), x[part], w.t())).to(wide)
+            z = torch.mm(x[part], w.t(), out=logits[: y.shape[0]]).to(wide)
+            if bias is not None:
+                z.add_(bias)
             mean_logit[part] = x[part].to(wide) @ weight_sum / vocabulary + bias_mean
             nll[part] = -z.gather(1, y).squeeze(1)
             largest = z.amax(1, keepdim=True)
