@@ -82,11 +82,7 @@ class _Recipe:
         low, high = self.minimum_length, self.maximum_length
         pairs: list[Piece] = []
         while len(pairs) < CHUNK_ROWS:
-            draw = uniform() * total
-            for first, last, weight in buckets:  # noqa: B007
-                draw -= weight
-                if draw < 0:
-                    break
+            first, last = _bucket(buckets, uniform() * total)
             piece = sampler.sentence(first + int(uniform() * (last - first + 1))).render()
             for variant in variants(piece, self.variants, uniform) if self.variants > 1 else (piece,):
                 pair = self.orient(variant)
@@ -118,6 +114,15 @@ class _Recipe:
             seen.add(source)
             pairs.append(pair)
         return pairs
+
+
+def _bucket(buckets: Sequence[tuple[int, int, float]], draw: float) -> tuple[int, int]:
+    """Shortest and longest of the bucket in which `draw`, from 0 to the sum of their weights, falls."""
+    for first, last, weight in buckets:
+        draw -= weight
+        if draw < 0:
+            return first, last
+    return buckets[-1][:2]
 
 
 def _share(source: str) -> int:

@@ -4,35 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from seq2seq.data.grammar_clauses import Clause, Complex, Relative, Sentence, Subordinate, relative_clause
-from seq2seq.data.grammar_lexicon import (
-    PLACES,
-    WITH,
-    Noun,
-    Verb,
-)
-from seq2seq.data.grammar_phrase_sampler import PhraseSampler
-from seq2seq.data.grammar_phrases import (
-    Coordination,
-    Name,
-    Nominal,
-    NounPhrase,
-    PrepositionalPhrase,
-    RelativePronoun,
-)
+from seq2seq.data.grammar_clause_sampler import LONGEST_CLAUSE, ClauseSampler
+from seq2seq.data.grammar_clauses import Clause, Complex, Sentence, Subordinate
+from seq2seq.data.grammar_phrases import Coordination
 
-SHORTEST_CLAUSE, LONGEST_CLAUSE = 2, 14
+SHORTEST_CLAUSE = 2
 LONGEST_PART = 2 * LONGEST_CLAUSE - 1
 
-_FRAMES = ("transitive",) * 8 + ("intransitive",) * 4 + ("prepositional",) * 3 + ("motion",) * 3 + (
-    "dative", "dative", "ditransitive", "ditransitive", "dative_to", "copula", "copula",
-)  # fmt: skip
-_EXTENDABLE = frozenset(("the", "a", "this", "two", "three", "four", "many"))
-_PRESENT_TENSES = ("present",) * 8 + ("can", "must", "should", "want")
-_PAST_TENSES = ("past",) * 9 + ("could", "had", "wanted")
-_ANIMATE = frozenset("PA")
-_TENSE_WORDS = {"can": 1, "must": 1, "should": 1, "could": 1, "want": 2, "had": 2, "wanted": 2, "present": 0, "past": 0}
-_NEGATED_WORDS = {"present": 2, "past": 2, "can": 1, "could": 2, "should": 2}
 _CONJUNCTIONS = (
     ("because", "although", "while", "before", "until", "if", "if"),
     ("because", "although", "while", "before", "until", "when", "when"),
@@ -40,39 +18,13 @@ _CONJUNCTIONS = (
 _JOINERS = ("and",) * 5 + ("but",) * 3 + ("so",) * 2 + (";",) * 3
 
 
-def _kind(phrase: Nominal) -> str:
-    while isinstance(phrase, Coordination):
-        phrase = phrase.first
-    return phrase.noun.kind if isinstance(phrase, NounPhrase) else "P"
-
-
-def _repeats_a_name(clause: Clause) -> bool:
-    """Whether "Peter" meets "Peter" in one clause."""
-    phrases = [clause.subject, clause.object, clause.indirect]
-    phrases += [bound.phrase for bound in (clause.oblique, clause.companion) if bound is not None]
-    names = [phrase.english for phrase in phrases if isinstance(phrase, Name)]
-    return len(set(names)) < len(names)
-
-
-def _last_phrase(clause: Clause) -> Nominal | None:
-    """The phrase that ends the English clause, if a phrase does."""
-    if clause.time is not None:
-        return None
-    for prepositional in (clause.place, clause.companion, clause.oblique):
-        if prepositional is not None:
-            return prepositional.phrase
-    if clause.manner is not None:
-        return None
-    return clause.indirect if clause.verb.frame == "dative_to" else clause.object
-
-
 class Sampler:
     """Draws derivations; `random` yields floats in [0, 1) and is the only source of chance."""
 
     def __init__(self, random: Callable[[], float]) -> None:
         self.random = random
-        self.phrases = PhraseSampler(random)
-        self.tables = self.phrases.tables
+        self.clauses = ClauseSampler(random)
+        self.phrases = self.clauses.phrases
         self.choose = self.phrases.choose
         self.between = self.phrases.between
 
@@ -99,7 +51,7 @@ class Sampler:
         """A main clause of n words with what hangs on it. front: whether something may stand before the subject."""
         past = self.random() < 0.55
         if n < 7 or (n <= LONGEST_CLAUSE and self.random() < 0.45):
-            return self._clause(n, past, front=front)
+            return self.clauses.clause(n, past, front=front)
         if n >= 6 and self.random() < 0.25:
             return self._reported(n, past)
         return self._complex(n, past, fronted=front and self.random() < 0.5)
@@ -107,7 +59,7 @@ class Sampler:
     def _complex(self, n: int, past: bool, fronted: bool = False) -> Complex:
         first = self.between(max(SHORTEST_CLAUSE, n - 1 - LONGEST_CLAUSE), min(n - 4, LONGEST_CLAUSE))
         conjunction = self.choose(_CONJUNCTIONS[past])
-        clause = self._clause(first, past)
+        clause = self.clauses.clause(first, past)
         return Complex(clause, self._subordinate(conjunction, n - first, past), fronted)
 
     def _subordinate(self, conjunction: str, n: int, past: bool) -> Subordinate:
@@ -115,20 +67,20 @@ class Sampler:
         affirmative = conjunction in ("while", "before", "until")
         if n >= 9 and (n > LONGEST_CLAUSE or self.random() < 0.25):
             first = self.between(max(3, n - 1 - LONGEST_CLAUSE), min(n - 4, LONGEST_CLAUSE))
-            one = self._clause(first, past, affirmative=affirmative)
-            other = self._clause(n - 1 - first, past, affirmative=affirmative)
+            one = self.clauses.clause(first, past, affirmative=affirmative)
+            other = self.clauses.clause(n - 1 - first, past, affirmative=affirmative)
             while isinstance(other.subject, Coordination):  # "he saw Anna and Peter and Maria slept" has two readings
-                other = self._clause(n - 1 - first, past, affirmative=affirmative)
+                other = self.clauses.clause(n - 1 - first, past, affirmative=affirmative)
             return Subordinate(conjunction, (one, other))
-        return Subordinate(conjunction, (self._clause(n, past, affirmative=affirmative),))
+        return Subordinate(conjunction, (self.clauses.clause(n, past, affirmative=affirmative),))
 
     def _reported(self, n: int, past: bool) -> Clause:
         """A clause whose object is a that- or whether-clause."""
         frame = "that" if self.random() < 0.8 else "whether"
-        verb = self.choose(self.tables.frames[frame, past])
+        verb = self.choose(self.phrases.tables.frames[frame, past])
         words = verb.english.count(" ") + 1
         subject_words = self.between(1, min(3, n - words - 4))
-        subject = self.phrases.nominal(self.tables.subjects[verb], subject_words, subject=True)
+        subject = self.phrases.nominal(self.phrases.tables.subjects[verb], subject_words, subject=True)
         tense = "past" if past else "present"
         inner = n - words - subject_words - 1
         embedded_past = past or self.random() < 0.3
@@ -136,221 +88,10 @@ class Sampler:
         if inner > LONGEST_CLAUSE or (inner >= 8 and self.random() < 0.3):
             embedded = self._complex(inner, embedded_past)
         else:
-            embedded = self._clause(inner, embedded_past)
+            embedded = self.clauses.clause(inner, embedded_past)
         return Clause(subject, verb, tense, complement=Subordinate(frame, (embedded,)))
 
     def _question(self, n: int) -> Clause:
-        return self._clause(n, self.random() < 0.55, question=self.choose(("", "", "", "why", "why", "when", "how")))
-
-    def _clause(
-        self,
-        n: int,
-        past: bool,
-        front: bool = False,
-        affirmative: bool = False,
-        question: str | None = None,
-    ) -> Clause:
-        """A clause of exactly n words, maybe with a relative clause on one of its nouns."""
-        while True:
-            relative = 0
-            if n >= 9 and (n > LONGEST_CLAUSE or self.random() < 0.5):
-                relative = self.between(3, min(8, n - 5))
-            frame = self.choose(_FRAMES)
-            if affirmative and frame == "copula":
-                continue
-            verb = self.choose(self.tables.frames[frame, past])
-            clause = self._fill(verb, n - relative, past, front, affirmative, question)
-            if clause is None or (relative and not self._attach_relative(clause, relative, past)):
-                continue
-            return clause
-
-    def _fill(
-        self,
-        verb: Verb,
-        n: int,
-        past: bool,
-        front: bool = False,
-        affirmative: bool = False,
-        question: str | None = None,
-        subject: Nominal | None = None,
-        extracted: str = "",
-    ) -> Clause | None:
-        """A clause of exactly n words, or None where these choices cannot give one.
-
-        A given subject counts as one word; `extracted` is the slot that a relative pronoun of one word will fill.
-        """
-        tables, random, frame = self.tables, self.random, verb.frame
-        left = n - tables.shortest[verb]
-        if extracted in ("object", "oblique"):
-            left += tables.least[verb] - 1
-        if left < 0:
-            return None
-        tense, negated, words = self._tense(verb, past, left, affirmative, question)
-        left -= words
-        if question:
-            left -= 1
-        if left < 0:
-            return None
-        least = tables.least[verb]
-        size = {"subject": 1, "object": least, "indirect": 1, "oblique": least}
-        manner = frequency = very = False
-        time = place = companion = fronted = 0  # words
-        options = ["subject", "subject", "subject", "time", "place", "companion", "manner"]
-        if subject is not None:
-            options = ["time", "place", "companion", "manner"]
-        if extracted != "object" and frame in ("transitive", "dative", "ditransitive", "dative_to"):
-            options += ["object"] * 4
-        if frame in ("ditransitive", "dative_to"):
-            options += ["indirect"] * 4
-        if extracted != "oblique" and frame in ("prepositional", "motion"):
-            options += ["oblique"] * 4
-        if frame == "copula":
-            options = [option for option in options if option in ("subject", "time")] + ["very"]
-        if frame == "motion":
-            options.remove("place")
-        if not negated and not affirmative:
-            options.append("frequency")
-        if front:
-            options.append("front")
-        for option in ("object", "oblique", "subject"):
-            if left and option in options and size[option] == 1 and random() < 0.85:
-                size[option] = 2
-                left -= 1
-        frequent = tense in ("present", "past", "can")
-        while left:
-            if not options:
-                return None
-            index = int(random() * len(options))
-            option = options[index]
-            if option in size:  # grows word by word
-                limit = 5 if option == "subject" or (option == "object" and frame == "transitive") else 4
-                if size[option] < limit:
-                    size[option] += 1
-                    left -= 1
-                    continue
-            elif option == "time" and question != "when" and not fronted and left > frequency:
-                time = min(left, self.between(1 + frequency, 3))
-                left -= time
-            elif option == "place" and left > 1:
-                place = min(left, self.between(2, 5))
-                left -= place
-            elif option == "companion" and left > 1 and "P" in verb.subjects:
-                companion = min(left, self.between(2, 4))
-                left -= companion
-            elif option == "manner" and verb.manner and not negated and question != "how":
-                manner = True
-                left -= 1
-            elif option == "frequency" and frequent and time != 1 and not fronted:
-                frequency = True
-                left -= 1
-            elif option == "front" and not time and not frequency:
-                fronted = min(left, self.between(1, 3))
-                left -= fronted
-            elif option == "very":
-                very = True
-                left -= 1
-            options[index] = options[-1]
-            options.pop()
-        if question == "how" and not verb.manner:
-            return None
-        definite = negated
-        nouns = tables.objects[verb]
-        if subject is None:
-            subject = self.phrases.nominal(tables.subjects[verb], size["subject"], subject=True, definite=definite)
-        clause = Clause(subject, verb, tense, negated, question=question)
-        if frame in ("transitive", "dative", "ditransitive", "dative_to") and extracted != "object":
-            clause.object = self.phrases.object(verb, nouns, size["object"], negated)
-            if clause.object is None:
-                return None
-        if frame in ("ditransitive", "dative_to"):
-            clause.indirect = self.phrases.nominal(tables.people, size["indirect"], definite=definite)
-        elif frame == "prepositional":
-            assert verb.preposition is not None
-            phrase = self.phrases.nominal(nouns, size["oblique"], definite=definite, coordinated=False)
-            clause.oblique = PrepositionalPhrase(verb.preposition, phrase)
-        elif frame == "motion":
-            clause.oblique = self.phrases.direction(verb, size["oblique"], definite)
-            if clause.oblique is None:
-                return None
-        elif frame == "copula":
-            clause.predicate = self.choose(tables.predicates[_kind(subject)])
-            clause.very = very
-        if manner:
-            clause.manner = self.choose(tables.manners)
-        if frequency:
-            clause.frequency = self.choose(tables.frequencies)
-        if companion:
-            phrase = self.phrases.nominal(tables.people, companion - 1, definite=definite, coordinated=False)
-            clause.companion = PrepositionalPhrase(WITH, phrase)
-        if place:
-            clause.place = self.phrases.place(place, definite)
-        if time:
-            clause.time = self.phrases.time(time, tense, past, frequency, negated)
-        if fronted:
-            if fronted == 1 and random() < 0.6:
-                clause.front = self.choose(tables.past_fronts if past else tables.fronts)
-            else:
-                clause.front = self.phrases.time(fronted, tense, past, frequency, negated)
-        return None if _repeats_a_name(clause) else clause
-
-    def _tense(
-        self, verb: Verb, past: bool, left: int, affirmative: bool, question: str | None
-    ) -> tuple[str, bool, int]:
-        """Tense, negation, and the words that they add to a plain verb form."""
-        plain = "past" if past else "present"
-        if verb.frame == "copula":
-            negated = question is None and not affirmative and left > 0 and self.random() < 0.15
-            return plain, negated, int(negated)
-        tense = self.choose(_PAST_TENSES if past else _PRESENT_TENSES)
-        if tense in ("want", "wanted") and not verb.subjects <= _ANIMATE:
-            tense = plain
-        if question is not None:
-            tense = plain if tense in ("want", "had", "wanted") else tense
-            return tense, False, 1
-        if not affirmative and self.random() < 0.15:
-            tense = tense if tense in _NEGATED_WORDS else plain
-            if _NEGATED_WORDS[tense] <= left:
-                return tense, True, _NEGATED_WORDS[tense]
-        return (tense, False, _TENSE_WORDS[tense]) if _TENSE_WORDS[tense] <= left else (plain, False, 0)
-
-    def _attach_relative(self, clause: Clause, n: int, past: bool) -> bool:
-        """Put a relative clause of n words on the subject, or on the last phrase of the English clause: elsewhere a
-        reader could take what follows for a part of the relative clause."""
-        candidates = (clause.subject, _last_phrase(clause))
-        phrases = [
-            phrase
-            for phrase in candidates
-            if isinstance(phrase, NounPhrase) and phrase.attribute is None and phrase.determiner in _EXTENDABLE
-        ]
-        if not phrases:
-            return False
-        phrase = self.choose(phrases)
-        phrase.relative = self._relative(phrase.noun, phrase.plural, n, past)
-        return phrase.relative is not None
-
-    def _relative(self, noun: Noun, plural: bool, n: int, past: bool) -> Relative | None:
-        tables = self.tables
-        if n >= 4 and noun.features & frozenset("is") and self.random() < 0.4:
-            verb = self.choose(tables.frames["intransitive", past])
-            clause = self._fill(verb, n - 2, past, extracted="place")
-            if clause is None or clause.place is not None or "P" not in verb.subjects:
-                return None
-            preposition = PLACES["in" if "i" in noun.features else "on"]
-            clause.place = PrepositionalPhrase(preposition, NounPhrase("the", noun, plural))
-            return relative_clause(clause, noun, plural, "place")
-        verbs = tables.verbs_of_subject[noun]
-        if verbs and self.random() < 0.5:
-            verb = self.choose(verbs)
-            if past and not verb.past[0]:
-                return None
-            clause = self._fill(verb, n, past, subject=RelativePronoun(noun, plural))
-            return relative_clause(clause, noun, plural) if clause is not None else None
-        verbs = tables.verbs_of_object[noun]
-        if not verbs:
-            return None
-        verb = self.choose(verbs)
-        if past and not verb.past[0]:
-            return None
-        slot = "oblique" if verb.frame == "prepositional" else "object"
-        clause = self._fill(verb, n, past, extracted=slot)
-        return relative_clause(clause, noun, plural, slot) if clause is not None else None
+        return self.clauses.clause(
+            n, self.random() < 0.55, question=self.choose(("", "", "", "why", "why", "when", "how"))
+        )
