@@ -50,7 +50,7 @@ class _FusedCrossEntropy(torch.autograd.Function):
         nll = features.new_empty(features.shape[0], dtype=wide)
         mean_logit = features.new_empty(features.shape[0], dtype=wide)
         weight_sum, bias_mean = weight.to(wide).sum(0), 0.0 if bias is None else bias.to(wide).mean()
-        rows = min(max(1, chunk // vocabulary), features.shape[0])
+        rows = max(1, min(chunk // vocabulary, features.shape[0]))
         logits = x.new_empty(rows, vocabulary)  # one buffer for all chunks: fresh memory costs more than the product
         for start in range(0, features.shape[0], rows):
             part = slice(start, start + rows)
