@@ -1,29 +1,20 @@
-"""The update, validation and the end of training, against plain loops and hand-worked numbers."""
+"""The update and what training tells of it, against plain loops and hand-worked numbers."""
 
-import json
 import logging
 import math
 from functools import partial
 from pathlib import Path
 
 import pytest
-import sacrebleu
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file
-from toy import Letters, ToyData, toy_fit, toy_model
+from toy import ToyData, history, toy_fit, toy_model
 
-from seq2seq.data.batching import collate
 from seq2seq.errors import UserError
 from seq2seq.interfaces import Batch
-from seq2seq.search import GreedySearch, decode_batch
 from seq2seq.training.checkpoint import model_weights, read_checkpoint
-from seq2seq.training.limits import Limits, ValidationInterval
-from seq2seq.training.observers import Observer
-from seq2seq.training.progress import Progress, random_state, restore_random_state, seed_everything
+from seq2seq.training.progress import random_state, restore_random_state, seed_everything
 from seq2seq.training.schedule import Constant, InverseSqrt
-from seq2seq.training.trainer import TrainerSettings, TrainingResult
-from seq2seq.training.validation import Validation, Validator, likelihood
 
 SGD = partial(torch.optim.SGD, lr=0.5)
 
@@ -44,10 +35,6 @@ def plain_update(model: torch.nn.Module, batches: list[Batch], rate: float, clip
         for parameter, gradient in zip(model.parameters(), gradients, strict=True):
             parameter -= rate * gradient * (min(1.0, clip / norm) if clip else 1.0)
     return norm
-
-
-def history(run_dir: Path) -> list[dict]:
-    return [json.loads(line) for line in (run_dir / "history.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.parametrize("clip", [None, 0.3])
@@ -145,183 +132,6 @@ def test_weight_decay_spares_vectors(tmp_path: Path) -> None:
     for name, value in toy_model().state_dict().items():
         expected = torch.zeros_like(value) if value.ndim > 1 else value
         torch.testing.assert_close(trained[name], expected, rtol=0, atol=1e-6)
-
-
-class Collect(Observer):
-    def __init__(self) -> None:
-        self.validations: list[tuple[int, Validation]] = []
-
-    def validated(self, progress: Progress, validation: Validation) -> None:
-        self.validations.append((progress.update, validation))
-
-
-class TestValidation:
-    def test_is_likelihood_and_bleu_of_each_segment_once(self, tmp_path: Path) -> None:
-        collect = Collect()
-        data = ToyData(valid=11)
-        model = toy_model()
-        toy_fit(tmp_path, model=model, data=data, observers=(collect,))
-        update, last = collect.validations[-1]
-        assert update == 30
-        model.eval()
-        total, tokens, texts = 0.0, 0, []
-        for row, pair in enumerate(data.splits["valid"]):
-            batch = collate([pair], [row])
-            memory = model.encode(batch.source, batch.source_mask)
-            logits = model.logits(model.decode(batch.target_in, memory, batch.target_mask).features)
-            total += F.cross_entropy(logits[0], batch.target_out[0], reduction="sum").item()
-            tokens += batch.target_out.numel()
-            best = decode_batch(model, GreedySearch(), batch.source, batch.source_mask)[0][0]
-            texts.append(Letters().decode(best.tokens))
-        assert last.nll == pytest.approx(total / tokens, rel=1e-5)
-        assert last.hypotheses == texts
-        assert last.bleu == pytest.approx(sacrebleu.corpus_bleu(texts, [data.pairs("valid")[1]]).score)
-
-    def test_samples_show_text_and_attention(self) -> None:
-        data, model = ToyData(valid=9), toy_model("transformer").eval()
-        letters = Letters()
-        validator = Validator(
-            list(data.evaluation_batches("valid", 100)),
-            *data.pairs("valid"),
-            GreedySearch(),
-            letters.decode,
-            letters.pieces,
-            letters.pieces,
-            samples=3,
-        )
-        result = validator(model, "cpu")
-        assert result is not None and [sample.row for sample in result.samples] == [0, 3, 6]
-        for sample in result.samples:
-            assert sample.source == data.pairs("valid")[0][sample.row]
-            assert sample.source_pieces == [*sample.source.split(), "</s>"]
-            assert sample.weights is not None and len(sample.weights) == len(sample.target_pieces)
-            assert all(sum(row) == pytest.approx(1, abs=1e-4) for row in sample.weights)
-            assert all(len(row) == len(sample.source_pieces) for row in sample.weights)
-
-    def test_likelihood_by_segment(self) -> None:
-        data, model = ToyData(valid=5), toy_model().eval()
-        alone = {}
-        for row, pair in enumerate(data.splits["valid"]):
-            alone |= likelihood(model, [collate([pair], [row])])
-        together = likelihood(model, [collate(data.splits["valid"], range(5))])
-        assert alone.keys() == together.keys() == set(range(5))
-        for row, (nll, tokens) in alone.items():
-            assert together[row] == (pytest.approx(nll, rel=1e-5), tokens)
-            assert tokens == len(data.splits["valid"][row][1]) + 1
-
-    def test_the_best_checkpoint_is_the_best_validation(self, tmp_path: Path) -> None:
-        collect = Collect()
-        result = toy_fit(tmp_path, observers=(collect,), trainer={"val_check_interval": 5})
-        best = max(collect.validations, key=lambda item: (item[1].bleu, -item[1].nll))
-        assert (result.best_update, result.best_valid_bleu) == (best[0], best[1].bleu)
-        assert result.checkpoint == tmp_path / "checkpoints/best.ckpt"
-        assert read_checkpoint(result.checkpoint)["seq2seq"]["progress"]["update"] == best[0]
-
-    def test_patience_ends_training(self, tmp_path: Path) -> None:
-        frozen = partial(torch.optim.SGD, lr=0.0)
-        settings = {"max_steps": 1000, "val_check_interval": 2}
-        result = toy_fit(tmp_path, optimizer=frozen, trainer=settings, callbacks={"patience": 3})
-        assert (result.stopped, result.updates, result.best_update) == ("patience", 8, 2)
-
-
-class TestAveraging:
-    def fit(self, run_dir: Path, rate: float, collect: Collect) -> TrainingResult:
-        return toy_fit(
-            run_dir,
-            model=toy_model("transformer", dropout=0.0),
-            data=ToyData(train=400, max_tokens=200),
-            optimizer=partial(torch.optim.Adam, lr=rate),
-            schedule=Constant(),
-            trainer={"max_steps": 60, "val_check_interval": 10},
-            callbacks={"average_last": 3},
-            observers=(collect,),
-        )
-
-    def test_the_mean_of_the_last_is_exported_when_it_is_better(self, tmp_path: Path) -> None:
-        """At a constant high rate the iterates jump about, and their mean is the better model."""
-        collect = Collect()
-        result = self.fit(tmp_path, 0.01, collect)
-        files = sorted((tmp_path / "checkpoints/average").glob("*"))
-        assert [int(path.stem) for path in files] == [40, 50, 60]
-        assert result.averaged and result.checkpoint.name == "averaged.ckpt"
-        assert result.best_valid_bleu is not None
-        assert result.best_valid_bleu > max(validation.bleu for _, validation in collect.validations)
-        averaged = read_checkpoint(result.checkpoint)
-        weights = [load_file(path) for path in files]
-        for name, value in model_weights(averaged).items():
-            torch.testing.assert_close(value, sum(each[name] for each in weights) / 3)
-        assert averaged["seq2seq"]["tokenizers"] == {"tokenizer": b"letters\x00\xff"}
-
-    def test_and_not_when_it_is_not(self, tmp_path: Path) -> None:
-        """At a rate of zero the mean is no better than any."""
-        collect = Collect()
-        result = self.fit(tmp_path, 0.0, collect)
-        assert not result.averaged and result.checkpoint.name == "best.ckpt"
-        assert not (tmp_path / "checkpoints/averaged.ckpt").exists()
-
-
-class TestLimits:
-    def test_epochs(self, tmp_path: Path) -> None:
-        result = toy_fit(tmp_path, trainer={"max_steps": None, "max_epochs": 2, "val_check_interval": 1.0})
-        batches = len(ToyData().train_dataloader().sampler)
-        assert (result.updates, result.epochs, result.stopped) == (2 * batches, 2.0, "max_epochs")
-        assert [line["update"] for line in history(tmp_path) if "valid_bleu" in line] == [batches, 2 * batches]
-
-    def test_an_update_begun_in_the_last_epoch_is_finished(self, tmp_path: Path) -> None:
-        batches = len(ToyData().train_dataloader().sampler)
-        settings = {"max_steps": None, "max_epochs": 1, "accumulate_grad_batches": 2}
-        assert toy_fit(tmp_path, trainer=settings).updates == math.ceil(batches / 2)
-        assert batches % 2 == 1
-
-    def test_fraction(self) -> None:
-        progress = Progress(update=5, seconds=30.0, loader={"epoch": 0, "consumed": 2, "batches": 10})
-        assert Limits(10, None, 40.0).fraction(progress) == 0.75
-        assert Limits(None, 1, None).fraction(progress) == pytest.approx(0.2)
-        assert Limits(5).reached(progress) == "max_steps"
-        assert Limits(6, 1, 30.0).reached(progress) == "max_time"
-        assert Limits(6, 1, 31.0).reached(progress) is None
-
-    def test_validation_intervals(self) -> None:
-        def due(interval, update, epochs=0.0, seconds=0.0):
-            epoch, rest = divmod(round(epochs * 100), 100)
-            loader = {"epoch": epoch, "consumed": rest, "batches": 100}
-            return ValidationInterval(interval).due(
-                Progress(update=update, seconds=seconds, loader=loader, validated_epochs=1.0, validated_seconds=50.0)
-            )
-
-        assert due(10, 20) and not due(10, 21)
-        assert due(1.0, 1, epochs=2.0) and not due(1.0, 1, epochs=1.99)
-        assert due(0.25, 1, epochs=1.25) and not due(0.25, 1, epochs=1.24)
-        assert due("00:00:00:10", 1, seconds=60.0) and not due("00:00:00:10", 1, seconds=59.0)
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("accumulate_grad_batches", 0),
-        ("max_steps", 0),
-        ("gradient_clip_val", -1.0),
-        ("val_check_interval", 0),
-        ("val_check_interval", "soon"),
-        ("max_time", "1h"),
-        ("max_time", "00:00:00:00"),
-        ("strategy", "ddp_spawn"),
-        ("threads", 0),
-    ],
-)
-def test_impossible_settings_are_refused_by_name(key: str, value: object) -> None:
-    with pytest.raises(UserError, match=key):
-        TrainerSettings(**{"max_steps": 1, key: value})
-
-
-def test_training_without_an_end_is_refused() -> None:
-    with pytest.raises(UserError, match="max_steps"):
-        TrainerSettings()
-
-
-def test_an_accelerator_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"trainer\.accelerator=tpu"):
-        toy_fit(tmp_path, trainer={"accelerator": "tpu"})
 
 
 def test_random_states_come_back() -> None:

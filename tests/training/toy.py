@@ -133,10 +133,13 @@ def without_clocks(value: Any) -> Any:
     return value.numpy().tobytes() if isinstance(value, torch.Tensor) else value
 
 
+def history(run_dir: Path) -> list[dict]:
+    return [json.loads(line) for line in (run_dir / "history.jsonl").read_text().splitlines()]
+
+
 def everything(run_dir: Path) -> dict[str, Any]:
     """All that a run leaves, to the last bit, wall times aside."""
-    history = [json.loads(line) for line in (run_dir / "history.jsonl").read_text().splitlines()]
-    found = {"history": without_clocks(history)}
+    found = {"history": without_clocks(history(run_dir))}
     for name in (LAST, BEST):
         checkpoint = read_checkpoint(run_dir / "checkpoints" / name)
         found[name] = without_clocks({key: checkpoint[key] for key in ("state_dict", "optimizer_states", "seq2seq")})
@@ -171,5 +174,5 @@ def union_of_two(data: ToyData) -> ToyData:
     for rank in range(2):
         data.trainer = Place(rank)
         loaders.append(data.train_dataloader())
-    data.train_dataloader = lambda: UnionLoader(*loaders)  # type: ignore[method-assign]
+    data.train_dataloader = lambda: UnionLoader(*loaders)
     return data

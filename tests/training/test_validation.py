@@ -1,0 +1,137 @@
+"""Validation, the best checkpoint, and the mean of the last ones."""
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+import sacrebleu
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+from toy import Letters, ToyData, toy_fit, toy_model
+
+from seq2seq.data.batching import collate
+from seq2seq.search import GreedySearch, decode_batch
+from seq2seq.training.checkpoint import model_weights, read_checkpoint
+from seq2seq.training.observers import Observer
+from seq2seq.training.progress import Progress
+from seq2seq.training.schedule import Constant
+from seq2seq.training.trainer import TrainingResult
+from seq2seq.training.validation import Validation, Validator, likelihood
+
+
+class Collect(Observer):
+    def __init__(self) -> None:
+        self.validations: list[tuple[int, Validation]] = []
+
+    def validated(self, progress: Progress, validation: Validation) -> None:
+        self.validations.append((progress.update, validation))
+
+
+def test_it_is_likelihood_and_bleu_of_each_segment_once(tmp_path: Path) -> None:
+    collect = Collect()
+    data = ToyData(valid=11)
+    model = toy_model()
+    toy_fit(tmp_path, model=model, data=data, observers=(collect,))
+    update, last = collect.validations[-1]
+    assert update == 30
+    model.eval()
+    total, tokens, texts = 0.0, 0, []
+    for row, pair in enumerate(data.splits["valid"]):
+        batch = collate([pair], [row])
+        memory = model.encode(batch.source, batch.source_mask)
+        logits = model.logits(model.decode(batch.target_in, memory, batch.target_mask).features)
+        total += F.cross_entropy(logits[0], batch.target_out[0], reduction="sum").item()
+        tokens += batch.target_out.numel()
+        best = decode_batch(model, GreedySearch(), batch.source, batch.source_mask)[0][0]
+        texts.append(Letters().decode(best.tokens))
+    assert last.nll == pytest.approx(total / tokens, rel=1e-5)
+    assert last.hypotheses == texts
+    assert last.bleu == pytest.approx(sacrebleu.corpus_bleu(texts, [data.pairs("valid")[1]]).score)
+
+
+def test_samples_show_text_and_attention() -> None:
+    data, model = ToyData(valid=9), toy_model("transformer").eval()
+    letters = Letters()
+    validator = Validator(
+        list(data.evaluation_batches("valid", 100)),
+        *data.pairs("valid"),
+        GreedySearch(),
+        letters.decode,
+        letters.pieces,
+        letters.pieces,
+        samples=3,
+    )
+    result = validator(model, "cpu")
+    assert result is not None and [sample.row for sample in result.samples] == [0, 3, 6]
+    for sample in result.samples:
+        assert sample.source == data.pairs("valid")[0][sample.row]
+        assert sample.source_pieces == [*sample.source.split(), "</s>"]
+        assert sample.weights is not None and len(sample.weights) == len(sample.target_pieces)
+        assert all(sum(row) == pytest.approx(1, abs=1e-4) for row in sample.weights)
+        assert all(len(row) == len(sample.source_pieces) for row in sample.weights)
+
+
+def test_likelihood_by_segment() -> None:
+    data, model = ToyData(valid=5), toy_model().eval()
+    alone = {}
+    for row, pair in enumerate(data.splits["valid"]):
+        alone |= likelihood(model, [collate([pair], [row])])
+    together = likelihood(model, [collate(data.splits["valid"], range(5))])
+    assert alone.keys() == together.keys() == set(range(5))
+    for row, (nll, tokens) in alone.items():
+        assert together[row] == (pytest.approx(nll, rel=1e-5), tokens)
+        assert tokens == len(data.splits["valid"][row][1]) + 1
+
+
+def test_the_best_checkpoint_is_the_best_validation(tmp_path: Path) -> None:
+    collect = Collect()
+    result = toy_fit(tmp_path, observers=(collect,), trainer={"val_check_interval": 5})
+    best = max(collect.validations, key=lambda item: (item[1].bleu, -item[1].nll))
+    assert (result.best_update, result.best_valid_bleu) == (best[0], best[1].bleu)
+    assert result.checkpoint == tmp_path / "checkpoints/best.ckpt"
+    assert read_checkpoint(result.checkpoint)["seq2seq"]["progress"]["update"] == best[0]
+
+
+def test_patience_ends_training(tmp_path: Path) -> None:
+    frozen = partial(torch.optim.SGD, lr=0.0)
+    settings = {"max_steps": 1000, "val_check_interval": 2}
+    result = toy_fit(tmp_path, optimizer=frozen, trainer=settings, callbacks={"patience": 3})
+    assert (result.stopped, result.updates, result.best_update) == ("patience", 8, 2)
+
+
+def average_three(run_dir: Path, rate: float, collect: Collect) -> TrainingResult:
+    return toy_fit(
+        run_dir,
+        model=toy_model("transformer", dropout=0.0),
+        data=ToyData(train=400, max_tokens=200),
+        optimizer=partial(torch.optim.Adam, lr=rate),
+        schedule=Constant(),
+        trainer={"max_steps": 60, "val_check_interval": 10},
+        callbacks={"average_last": 3},
+        observers=(collect,),
+    )
+
+
+def test_the_mean_of_the_last_is_exported_when_it_is_better(tmp_path: Path) -> None:
+    """At a constant high rate the iterates jump about, and their mean is the better model."""
+    collect = Collect()
+    result = average_three(tmp_path, 0.01, collect)
+    files = sorted((tmp_path / "checkpoints/average").glob("*"))
+    assert [int(path.stem) for path in files] == [40, 50, 60]
+    assert result.averaged and result.checkpoint.name == "averaged.ckpt"
+    assert result.best_valid_bleu is not None
+    assert result.best_valid_bleu > max(validation.bleu for _, validation in collect.validations)
+    averaged = read_checkpoint(result.checkpoint)
+    weights = [load_file(path) for path in files]
+    for name, value in model_weights(averaged).items():
+        torch.testing.assert_close(value, sum(each[name] for each in weights) / 3)
+    assert averaged["seq2seq"]["tokenizers"] == {"tokenizer": b"letters\x00\xff"}
+
+
+def test_the_mean_is_not_exported_when_it_is_no_better(tmp_path: Path) -> None:
+    """At a rate of zero the mean is no better than any."""
+    collect = Collect()
+    result = average_three(tmp_path, 0.0, collect)
+    assert not result.averaged and result.checkpoint.name == "best.ckpt"
+    assert not (tmp_path / "checkpoints/averaged.ckpt").exists()
