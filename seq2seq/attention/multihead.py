@@ -66,7 +66,7 @@ class MultiHeadAttention(nn.Module):
             return self.attend(query, keys, values, mask, need_weights)
         packed = F.linear(query, self.in_weight, self.in_bias)
         if self.window is not None:
-            if not need_weights and (mask is None or mask.dim() == 2):
+            if not need_weights and (mask is None or mask.dim() == 2) and not torch.compiler.is_compiling():
                 return self._attend_windows(packed, mask, causal, rotation), None
             mask = _both(mask, band_mask(query.shape[1], self.window, causal, query.device))
             causal = False
@@ -99,7 +99,7 @@ class MultiHeadAttention(nn.Module):
         if rotation is not None:
             queries, keys = rotation(queries), rotation(keys)
         keys, values, bias = cache.append(layer, keys, values, self.window)
-        if queries.device.type == "cpu" and queries.shape[2] <= FEW_QUERIES:
+        if _on_cpu(queries) and queries.shape[2] <= FEW_QUERIES:
             heads = self._explicit(queries, keys, values, bias, 0.0)
         else:
             heads = F.scaled_dot_product_attention(queries, keys, values, attn_mask=bias)
@@ -138,7 +138,7 @@ class MultiHeadAttention(nn.Module):
             mask, causal = _both(mask, causal_mask(queries.shape[2], queries.device)), False
         bias = None if mask is None else _bias(_for_heads(mask), queries.dtype)
         rate = self.dropout if self.training else 0.0
-        if queries.device.type == "cpu" and (rate > 0 or queries.shape[2] <= FEW_QUERIES):
+        if _on_cpu(queries) and (rate > 0 or queries.shape[2] <= FEW_QUERIES):
             # On a CPU torch's own kernel takes twice as long for few queries, and when it has to drop weights.
             if causal:
                 bias = _bias(causal_mask(queries.shape[2], queries.device), queries.dtype)
@@ -151,7 +151,7 @@ class MultiHeadAttention(nn.Module):
         if mask is None:
             return merged
         allowed = mask.any(-1)
-        if allowed.device.type == "cpu" and bool(allowed.all()):  # elsewhere, looking would wait for the device
+        if _on_cpu(allowed) and bool(allowed.all()):  # elsewhere, looking would wait for the device
             return merged
         return torch.where(allowed.view(allowed.shape[0], -1, 1), merged, 0.0)
 
@@ -200,3 +200,8 @@ def _bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """0 where the mask allows, elsewhere so low that the weight is exactly 0; finite, so that a row without anything
     to attend stays finite until it is zeroed."""
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, torch.finfo(dtype).min / 2)
+
+
+def _on_cpu(tensor: Tensor) -> bool:
+    """Whether shortcuts for a CPU apply: they look at sizes and values, which a compiled or exported graph cannot."""
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()

@@ -218,7 +218,7 @@ def real_lengths(mask: Tensor) -> Tensor:
 
 def last_real(outputs: Tensor, mask: Tensor) -> Tensor:
     """outputs (B, S, D) -> (B, D) at each row's last real position."""
-    return outputs[torch.arange(len(outputs), device=outputs.device), real_lengths(mask) - 1]
+    return outputs[torch.arange(outputs.shape[0], device=outputs.device), real_lengths(mask) - 1]
 
 
 def reversal(mask: Tensor) -> Tensor:
@@ -233,7 +233,7 @@ def reversal(mask: Tensor) -> Tensor:
 
 def reorder(sequence: Tensor, positions: Tensor) -> Tensor:
     """sequence (B, S, D), positions (B, S) -> (B, S, D) with row b, place s taken from sequence[b, positions[b, s]]."""
-    rows = torch.arange(len(sequence), device=sequence.device).unsqueeze(1) * sequence.shape[1]
+    rows = torch.arange(sequence.shape[0], device=sequence.device).unsqueeze(1) * sequence.shape[1]
     return sequence.flatten(0, 1).index_select(0, (rows + positions).flatten()).view_as(sequence)
 
 

@@ -86,7 +86,8 @@ class EveryStepDecoder(nn.Module):
         return FixedContextState(self.initial(context), context)
 
     def step(self, tokens: Tensor, state: FixedContextState) -> tuple[Tensor, FixedContextState, None]:
-        context = state.context.repeat_interleave(len(tokens) // len(state.context), dim=0)
+        sentences, beams = state.context.shape[0], tokens.shape[0] // state.context.shape[0]
+        context = state.context.unsqueeze(1).expand(sentences, beams, -1).flatten(0, 1)
         features, layers = self._run(tokens.unsqueeze(1), context, state.layers)
         return features[:, 0], replace(state, layers=layers), None
 
