@@ -24,13 +24,14 @@ from seq2seq.layers.recurrent import (
     RecurrentStack,
     create_layer,
 )
-from seq2seq.models.encoder_decoder import EncoderDecoder, create_vocabulary_layers, remaining_sentences
+from seq2seq.models.encoder_decoder import EncoderDecoder, create_vocabulary_layers, remaining_memory
 from seq2seq.models.recurrent import (
     InitialState,
     LayerStates,
     Readout,
     RecurrentMemory,
     SourceReader,
+    further_input,
     join_sampling,
     select_layers,
 )
@@ -46,9 +47,7 @@ class BahdanauState:
     position: Tensor
 
     def select(self, rows: Tensor) -> BahdanauState:
-        sentences = len(self.memory.mask)
-        stay = remaining_sentences(rows, sentences, len(self.first[0]) // sentences)
-        memory = self.memory if stay is None else self.memory.select(stay)
+        memory = remaining_memory(self.memory, rows, len(self.first[0]))
         first, *upper = select_layers((self.first, *self.upper), rows)
         return BahdanauState(first, tuple(upper), memory, self.position)
 
@@ -78,12 +77,10 @@ class BahdanauDecoder(nn.Module):
         self.initial = initial
         self.attention = attention
         self.first = create_layer(cell, embedding_width, width)
-        self.feed = nn.Linear(context_width, self.first.gate_width, bias=False)
+        self.feed = further_input(context_width, self.first)
         self.upper = RecurrentStack(cell, width, width, layers - 1, dropout)
         self.readout = readout
         self.dropout = Dropout(dropout)
-        for gate in self.feed.weight.data.chunk(self.first.gate_width // width):
-            nn.init.xavier_uniform_(gate)
 
     def forward(self, target_in: Tensor, memory: RecurrentMemory, target_mask: Tensor | None = None) -> DecoderOutput:
         start = self.start(memory)
@@ -139,7 +136,7 @@ class BahdanauDecoder(nn.Module):
         self, gates: Tensor, first: LayerState, memory: AttentionMemory, position: Tensor
     ) -> tuple[LayerState, AttentionOutput]:
         """Embedding half of the gates (N, G), state -> next state, attention over B sentences of N / B queries."""
-        query = first[0].view(len(memory.mask), -1, self.first.width)
+        query = first[0].view(memory.mask.shape[0], -1, self.first.width)
         attended = self.attention.attend(query, memory, position)
         gates = torch.addmm(gates, attended.context.flatten(0, 1), self.feed.weight.t())
         return self.first.step(gates, first), attended

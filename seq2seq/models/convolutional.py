@@ -16,12 +16,7 @@ from seq2seq.interfaces import DecoderOutput
 from seq2seq.layers.convolution import GatedConvolution
 from seq2seq.layers.dropout import Dropout
 from seq2seq.layers.embedding import PositionedEmbedding, create_positions
-from seq2seq.models.encoder_decoder import (
-    EncoderDecoder,
-    create_vocabulary_layers,
-    remaining_sentences,
-    unchanged,
-)
+from seq2seq.models.encoder_decoder import EncoderDecoder, create_vocabulary_layers, remaining_memory
 
 HALF = math.sqrt(0.5)
 """Scale of a sum of two terms of one variance, so that the sum has it too."""
@@ -111,12 +106,7 @@ class ConvolutionalState:
     position: int
 
     def select(self, rows: Tensor) -> ConvolutionalState:
-        sentences, count = self.memory.mask.shape[0], self.earlier[0].shape[0]
-        if unchanged(rows, count):
-            return self
-        remaining = remaining_sentences(rows, sentences, count // sentences)
-        memory = self.memory if remaining is None else self.memory.select(remaining)
-        flat = rows.flatten()
+        memory, flat = remaining_memory(self.memory, rows, len(self.earlier[0])), rows.flatten()
         return ConvolutionalState(memory, tuple(e.index_select(0, flat) for e in self.earlier), self.position)
 
 

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor, nn
 
+from seq2seq.attention import AttentionMemory
 from seq2seq.errors import UserError
 from seq2seq.interfaces import DecoderOutput
 from seq2seq.layers.embedding import Embedding
@@ -96,6 +96,8 @@ def remaining_sentences(rows: Tensor, sentences: int, beams: int) -> Tensor | No
     return None if rows.shape[0] == sentences else rows[:, 0] // beams
 
 
-def unchanged(rows: Tensor, count: int) -> bool:
-    """Whether rows (B', K') name all `count` old rows in their old order, so that a state need not be touched."""
-    return rows.numel() == count and bool(torch.equal(rows.flatten(), torch.arange(count, device=rows.device)))
+def remaining_memory(memory: AttentionMemory, rows: Tensor, count: int) -> AttentionMemory:
+    """What the sentences that rows (B', K') name among `count` old rows attend to."""
+    sentences = len(memory.mask)
+    remaining = remaining_sentences(rows, sentences, count // sentences)
+    return memory if remaining is None else memory.select(remaining)

@@ -15,11 +15,12 @@ from seq2seq.interfaces import AttentionOutput, DecoderOutput
 from seq2seq.layers.dropout import Dropout
 from seq2seq.layers.embedding import Embedding
 from seq2seq.layers.recurrent import RecurrentEncoder, RecurrentStack
-from seq2seq.models.encoder_decoder import EncoderDecoder, create_vocabulary_layers, remaining_sentences
+from seq2seq.models.encoder_decoder import EncoderDecoder, create_vocabulary_layers, remaining_memory
 from seq2seq.models.recurrent import (
     LayerStates,
     RecurrentMemory,
     SourceReader,
+    further_input,
     join_sampling,
     select_layers,
 )
@@ -35,9 +36,7 @@ class LuongState:
     position: Tensor
 
     def select(self, rows: Tensor) -> LuongState:
-        sentences = len(self.memory.mask)
-        stay = remaining_sentences(rows, sentences, len(self.attentional) // sentences)
-        memory = self.memory if stay is None else self.memory.select(stay)
+        memory = remaining_memory(self.memory, rows, len(self.attentional))
         attentional = self.attentional.index_select(0, rows.flatten())
         return LuongState(select_layers(self.layers, rows), attentional, memory, self.position)
 
@@ -78,12 +77,8 @@ class LuongDecoder(nn.Module):
         self.stack = stack
         self.attentional = attentional
         self.width = width
-        gate_width = stack[0].gate_width
-        self.feed = nn.Linear(width, gate_width, bias=False) if input_feeding else None
+        self.feed = further_input(width, stack[0]) if input_feeding else None
         self.dropout = Dropout(dropout)
-        if self.feed is not None:
-            for gate in self.feed.weight.data.chunk(gate_width // width):
-                nn.init.xavier_uniform_(gate)
 
     def forward(self, target_in: Tensor, memory: RecurrentMemory, target_mask: Tensor | None = None) -> DecoderOutput:
         start = self.start(memory)
@@ -118,7 +113,7 @@ class LuongDecoder(nn.Module):
         if self.feed is not None:
             gates = torch.addmm(gates, state.attentional, self.feed.weight.t())
         layers = self.stack.step(gates, state.layers)
-        hidden = layers[-1][0].view(len(state.memory.mask), -1, self.width)
+        hidden = layers[-1][0].view(state.memory.mask.shape[0], -1, self.width)
         vector, attended = self.attentional(hidden, state.memory, state.position)
         vector = vector.flatten(0, 1)
         state = LuongState(layers, vector, state.memory, state.position + 1)

@@ -1,4 +1,4 @@
-"""What the recurrent models share: reading the source, the decoder's first state, the readout, embeddings."""
+"""What the recurrent models share: reading the source, the decoder's first state, further inputs, the readout."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from seq2seq.errors import UserError
 from seq2seq.interfaces import SampledAttention
 from seq2seq.layers.dropout import Dropout
 from seq2seq.layers.embedding import Embedding
-from seq2seq.layers.recurrent import LayerState, RecurrentEncoder
+from seq2seq.layers.recurrent import LayerState, RecurrentEncoder, RecurrentLayer
 
 LayerStates = tuple[LayerState, ...]
 """One `LayerState` for each layer, from the bottom up."""
@@ -76,6 +76,14 @@ class Readout(nn.Module):
             return torch.tanh(candidates)
         first, second = candidates.chunk(2, dim=-1)
         return torch.where(first > second, first, second)
+
+
+def further_input(width: int, layer: RecurrentLayer) -> nn.Linear:
+    """What an input of `width` features beside a layer's own adds to its gates: W x, each gate's W Xavier uniform."""
+    feed = nn.Linear(width, layer.gate_width, bias=False)
+    for gate in feed.weight.data.chunk(layer.gate_width // layer.width):
+        nn.init.xavier_uniform_(gate)
+    return feed
 
 
 def select_layers(layers: LayerStates, rows: Tensor) -> LayerStates:
