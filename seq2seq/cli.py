@@ -15,7 +15,6 @@ from typing import Any
 from seq2seq import __version__
 from seq2seq.errors import UserError
 
-PREEMPTED = 75
 INTERRUPTED = 130
 
 COMMANDS = {

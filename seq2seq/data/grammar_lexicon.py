@@ -162,17 +162,16 @@ class Tense:
     english: tuple[str, str] = ("", "")
     english_negated: tuple[str, str] = ("", "")
     german: tuple[str, str] = ("", "")
-    inverts: bool = False
 
 
 TENSES = {
-    "present": Tense(False, english_negated=("does not", "do not"), inverts=True),
-    "past": Tense(True, english_negated=("did not", "did not"), inverts=True),
-    "can": Tense(False, ("can", "can"), ("cannot", "cannot"), ("kann", "können"), True),
-    "should": Tense(False, ("should", "should"), ("should not", "should not"), ("sollte", "sollten"), True),
-    "must": Tense(False, ("must", "must"), german=("muss", "müssen"), inverts=True),
+    "present": Tense(False, english_negated=("does not", "do not")),
+    "past": Tense(True, english_negated=("did not", "did not")),
+    "can": Tense(False, ("can", "can"), ("cannot", "cannot"), ("kann", "können")),
+    "should": Tense(False, ("should", "should"), ("should not", "should not"), ("sollte", "sollten")),
+    "must": Tense(False, ("must", "must"), german=("muss", "müssen")),
     "want": Tense(False, ("wants to", "want to"), german=("will", "wollen")),
-    "could": Tense(True, ("could", "could"), ("could not", "could not"), ("konnte", "konnten"), True),
+    "could": Tense(True, ("could", "could"), ("could not", "could not"), ("konnte", "konnten")),
     "had": Tense(True, ("had to", "had to"), german=("musste", "mussten")),
     "wanted": Tense(True, ("wanted to", "wanted to"), german=("wollte", "wollten")),
 }

@@ -11,14 +11,8 @@ from torch import Tensor
 
 from seq2seq.errors import UserError
 from seq2seq.files import atomic_write
-from seq2seq.training.checkpoint import model_weights, read_checkpoint
 
 Weights = dict[str, Tensor]
-
-
-def average_checkpoints(paths: Sequence[str | Path]) -> Weights:
-    """Mean of the model weights of several .ckpt files. Raises UserError if they do not fit together."""
-    return average([str(path) for path in paths], lambda path: model_weights(read_checkpoint(path)))
 
 
 def average(names: Sequence[str], load: Callable[[str], Weights]) -> Weights:
