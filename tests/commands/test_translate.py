@@ -215,7 +215,7 @@ def test_exports_that_cannot_work(arguments: list[str], message: str, capsys: py
 class Surprise:
     """What unpickling would call."""
 
-    def __reduce__(self):  # type: ignore[no-untyped-def]
+    def __reduce__(self):
         return os.mkdir, ("executed",)
 
 

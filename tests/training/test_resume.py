@@ -94,9 +94,7 @@ class OtherTokenizers(ToyTokenizers):
 def test_other_tokenizers_are_refused(tmp_path: Path) -> None:
     toy_fit(tmp_path, trainer={"max_steps": 5})
     data = ToyData()
-    data.tokenizers = type(
-        "Other", (), {**vars(type(data.tokenizers)), "state": lambda self: {"tokenizer": b"other"}}
-    )()
+    data.tokenizers = OtherTokenizers()
     with pytest.raises(UserError, match="tokenizers"):
         toy_fit(tmp_path, data=data)
 
