@@ -1,0 +1,380 @@
+"""scripts/benchmark.py: what it writes, and the arithmetic behind it. No test here looks at how fast anything is."""
+
+import json
+import math
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from seq2seq.data.batching import collate
+from seq2seq.training.loss import Criterion, fused_cross_entropy
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+sys.path.insert(0, str(SCRIPTS))
+
+import benchmark  # noqa: E402
+from benchmarks import complexity, decoding, flops, preparation, rivals, startup, training  # noqa: E402
+from benchmarks.process import MeasurementFailed, fresh, memory_mb, peak_memory_mb  # noqa: E402
+from benchmarks.record import markdown, without_folders  # noqa: E402
+from benchmarks.settings import compose_training, prepared  # noqa: E402
+
+WORDS = [f"▁w{number}" for number in range(20)]
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Measurements happen in this process, with small matrices, instead of in one of their own each."""
+
+    def call(function: str, settings: dict[str, Any]) -> Any:
+        module, _, name = function.rpartition(".")
+        measure = getattr(import_module(f"benchmarks.{module}"), name)
+        return json.loads(json.dumps(measure(json.loads(json.dumps(settings)))))
+
+    for module in (training, decoding, startup, preparation, complexity, rivals):
+        monkeypatch.setattr(module, "fresh", call)
+    monkeypatch.setattr(flops, "SIZE", 64)
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Lines of 1 to 8 subwords separated by spaces, named as the drivers of other toolkits name them."""
+    root = tmp_path_factory.mktemp("corpus")
+    draw = random.Random(3)
+    for split, size in (("train", 90), ("val", 6), ("test", 9)):
+        for language in ("en", "de"):
+            lines = [" ".join(draw.choices(WORDS, k=draw.randint(1, 8))) for _ in range(size)]
+            (root / f"{split}.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return root
+
+
+def overrides(corpus: Path, *more: str) -> list[str]:
+    shared = [text.replace("max_tokens=4096", "max_tokens=40") for text in rivals.SHARED]
+    return [f"data.root={corpus}", f"data.cache_dir={corpus / 'cache'}", *shared, "trainer.threads=1", *more]
+
+
+TINY = {
+    "bahdanau": ["model=bahdanau", "model.width=8", "model.embedding_width=8"],
+    "transformer": ["model=transformer", "model.width=8", "model.layers=1", "model.feedforward_width=8"],
+}
+
+
+def written(path: Path) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    assert result["command"].startswith("python scripts/benchmark.py")
+    assert result["versions"]["torch"] and result["machine"]["cores"] >= 1 and result["created"]
+    return result
+
+
+def test_training_counts_what_it_trains_on(here: None, corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = corpus / "train.json"
+    settings = overrides(corpus, *TINY["bahdanau"])
+    command = ["train", "--warm-up", "2", "--updates", "3", "--output", str(output), *settings]
+    assert benchmark.main(command) == 0
+    assert "target tok/s" in capsys.readouterr().out
+    (run,) = written(output)["runs"]
+    batches = list(prepared(compose_training(settings)).train_dataloader())[2:5]
+    assert run["target_tokens"] == sum(int((batch.target_out != 0).sum()) for batch in batches)
+    assert run["sentences_per_update"] * 3 == pytest.approx(sum(len(batch) for batch in batches))
+    padded = sum(batch.target_in.numel() for batch in batches)
+    assert run["target_padding"] == pytest.approx(1 - run["target_tokens"] / padded)
+    assert sum(run["update_seconds"]) == pytest.approx(run["seconds"]) and len(run["update_seconds"]) == 3
+    assert run["target_tokens_per_second"] == pytest.approx(run["target_tokens"] / run["seconds"])
+    assert run["updates_per_second"] == run["batches_per_second"] == pytest.approx(3 / run["seconds"])
+    share = run["flops"]["per_update"] * run["updates_per_second"] / run["flops"]["matmul_per_second"]
+    assert run["utilisation"] == pytest.approx(share) and run["parameters"] > 0
+    assert 0 < run["peak_memory_mb"] <= peak_memory_mb()
+
+
+def test_a_wrong_setting_is_one_line(corpus: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Through a process of its own, as always outside these tests."""
+    command = ["train", "--output", str(corpus / "none.json"), "model.widht=8"]
+    assert benchmark.main(command) == 2
+    printed = capfd.readouterr().err
+    assert "unknown key 'model.widht'" in printed and "Traceback" not in printed
+    assert not (corpus / "none.json").exists()
+    with pytest.raises(SystemExit) as stop:
+        benchmark.main(["complexity", "--widht", "8"])
+    assert stop.value.code == 2
+
+
+def test_padding_by_hand() -> None:
+    """Source rows of 3 and 1 tokens are 4 and 2 with their end marks, in a matrix of 2 x 4; targets 2, 6 of 2 x 6."""
+    counts = training.count_tokens([collate([([5, 6, 7], [5]), ([8], [5, 6, 7, 8, 9])], [0, 1])])
+    assert counts == {"sentences": 2, "source": 6, "source_padded": 8, "target": 8, "target_padded": 12}
+    assert training.padding(counts) == pytest.approx({"source_padding": 2 / 8, "target_padding": 4 / 12})
+
+
+def test_operations_of_products_by_hand() -> None:
+    left, right, vector = torch.randn(3, 5), torch.randn(5, 7), torch.randn(5)
+    assert flops.count_flops(lambda: left @ right) == 2 * 3 * 5 * 7
+    assert flops.count_flops(lambda: left @ vector) == 2 * 3 * 5
+    layer, inputs = nn.Linear(5, 7), torch.randn(3, 5, requires_grad=True)
+    assert flops.count_flops(lambda: layer(inputs).sum().backward()) == 3 * 2 * 3 * 5 * 7
+    gru, sequence = nn.GRU(5, 4, batch_first=True), torch.randn(2, 6, 5)
+    assert flops.count_flops(lambda: gru(sequence)) == 2 * 2 * 6 * (3 * 4) * (5 + 4)
+
+
+def test_operations_of_attention_do_not_depend_on_the_kernel() -> None:
+    """Forward 2 products of n x n x d; backward 4, and the fused kernel makes one of the forward again."""
+    queries, keys, values = (torch.randn(2, 3, 16, 4, requires_grad=True) for _ in range(3))
+    product = 2 * (2 * 3) * 16 * 16 * 4
+
+    def explicit() -> torch.Tensor:
+        return torch.softmax(queries @ keys.mT, -1) @ values
+
+    def fused() -> torch.Tensor:
+        return nn.functional.scaled_dot_product_attention(queries, keys, values)
+
+    assert flops.count_flops(explicit) == flops.count_flops(fused) == 2 * product
+    assert flops.count_flops(lambda: explicit().sum().backward()) == 6 * product
+    assert flops.count_flops(lambda: fused().sum().backward()) == 7 * product
+
+
+def test_operations_of_the_fused_loss_by_hand() -> None:
+    """Logits, their gradients to features and to weights: three products whatever the chunks, and a narrow one."""
+    rows, width, vocabulary = 12, 6, 10
+    features, weight = torch.randn(rows, width, requires_grad=True), torch.randn(vocabulary, width, requires_grad=True)
+    target = torch.randint(4, vocabulary, (rows,))
+
+    def loss(chunk: int) -> None:
+        fused_cross_entropy(features, weight, None, target, 0.1, chunk)[0].backward()
+
+    expected = 3 * 2 * rows * width * vocabulary + 2 * rows * width
+    assert flops.count_flops(lambda: loss(1000)) == flops.count_flops(lambda: loss(40)) == expected
+
+
+@pytest.mark.parametrize("name", ["rnn", "bahdanau", "luong", "conv", "transformer"])
+def test_no_product_of_a_training_step_is_left_out(name: str, build_model: Callable[..., nn.Module]) -> None:
+    model = build_model(name, ["model.dropout=0.1"])
+    seen: set[Any] = set()
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.add(function._overloadpacket)
+            return function(*args, **(kwargs or {}))
+
+    batch = collate([([5, 6, 7] * 5, [5, 6] * 5), ([8], [5, 6, 7, 8, 9])], [0, 1])
+    with Watch():
+        decoded = model.decode(batch.target_in, model.encode(batch.source, batch.source_mask), batch.target_mask)
+        Criterion(0.1)(decoded, model.output, batch.target_out, batch.target_mask).loss.backward()
+    products = {one for one in seen if re.search(r"mm_?$|mv_?$|dot|conv|attention|gru|lstm|rnn", str(one))}
+    assert len(products) > 2
+    assert products <= flop_registry.keys() | flops.more_formulas().keys()
+
+
+def test_the_rate_of_products_is_positive_and_finite(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flops, "SIZE", 32)
+    assert 0 < flops.matmul_rate(repeats=3) < math.inf
+
+
+@pytest.mark.parametrize("power", [0.5, 1.0, 2.3])
+def test_the_exponent_of_a_known_law(power: float) -> None:
+    lengths = [16, 64, 128, 256, 512]
+    values = [7.0 * n**power for n in lengths]
+    values[0] = 1e6  # below the range of the fit
+    assert complexity.exponent(lengths, values, 64) == pytest.approx(power)
+    assert complexity.exponent(lengths, values, 512) is None
+
+
+def test_complexity_measures_fits_and_draws(here: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["--lengths", "64", "128", "256", "--fit-from", "64", "--width", "8", "--radius", "2"]
+    assert benchmark.main(["complexity", *sizes, "--repetitions", "1", "--output", str(tmp_path)]) == 0
+    assert "O(n^2 d)" in capsys.readouterr().out
+    result = written(tmp_path / "complexity.json")
+    layers = result["layers"]
+    assert list(layers) == list(complexity.TEXTBOOK) and result["fit"] == [64, 128, 256]
+    for layer in layers.values():
+        assert len(layer["seconds"]) == len(layer["bytes"]) == 3
+        assert layer["bytes_exponent"] == pytest.approx(complexity.exponent([64, 128, 256], layer["bytes"], 64))
+    # Bytes do not depend on the machine: n x n weights grow with a square, everything else with a line.
+    assert layers["self-attention"]["bytes_exponent"] > 1.6
+    for name in ("recurrent", "convolution", "self-attention, fused", "restricted self-attention"):
+        assert layers[name]["bytes_exponent"] == pytest.approx(1, abs=0.15), name
+    picture = (tmp_path / "complexity.svg").read_text(encoding="utf-8")
+    assert all(name in picture for name in layers) and "fitted over n = 64 to 256" in picture
+
+
+def test_kept_bytes_by_hand() -> None:
+    """y = relu(W x): backward needs x (for W) and y, each 3 x 5 or 3 x 7 floats; y is the output as well. Not W."""
+    layer = nn.Linear(5, 7, bias=False)
+    inputs = torch.randn(3, 5, requires_grad=True)
+    kept = complexity.kept_bytes(layer, lambda x: torch.relu(layer(x)), inputs)
+    assert kept == 4 * (3 * 5 + 3 * 7)
+
+
+def test_decoding_forces_the_length(here: None, corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = corpus / "decode.json"
+    command = ["decode", "--sentences", "12", "--beam-sentences", "3", "--threads", "1", "--output", str(output)]
+    assert benchmark.main([*command, *overrides(corpus, *TINY["transformer"])]) == 0
+    assert "called directly" in capsys.readouterr().out
+    result = written(output)
+    rows = {(row["engine"], row["search"], row["batches"]): row for row in result["rows"]}
+    assert len(rows) == 16 and result["model"]["exports"] == ["float32", "int8"]
+    for (_, search, _), row in rows.items():
+        (run,) = row["runs"]
+        assert row["sentences"] == (12 if search == "greedy" else 3)
+        assert run["sentences_per_second"] == pytest.approx(row["sentences"] / run["seconds"])
+        assert run["tokens_per_second"] == pytest.approx(30 * run["sentences_per_second"])
+    ours = rows["ctranslate2 int8", "beam5", "its own batches"]["sentences_per_second"]["median"]
+    direct = [
+        rows["ctranslate2 int8, called directly", "beam5", batches]["sentences_per_second"]["median"]
+        for batches in ("threads within a batch", "batches side by side")
+    ]
+    assert result["ratios"]["ctranslate2 int8 beam5"] == pytest.approx(ours / max(direct))
+
+
+def test_outputs_of_another_length_are_refused() -> None:
+    assert decoding.result(2.0, [30, 30, 30])["sentences_per_second"] == 1.5
+    with pytest.raises(RuntimeError, match="29 to 30"):
+        decoding.result(1.0, [30, 29])
+
+
+def test_startup_runs_the_real_commands(here: None, corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = corpus / "startup.json"
+    command = ["startup", "--repetitions", "1", "--uncounted", "0", "--output", str(output)]
+    assert benchmark.main([*command, *overrides(corpus, *TINY["bahdanau"])]) == 0
+    assert "first translation" in capsys.readouterr().out
+    result = written(output)
+    assert list(result["seconds"]) == ["seq2seq --help", "first update", "first translation"]
+    for name, values in result["seconds"].items():
+        assert len(values) == 1 and result["summary"][name]["median"] == values[0] > 0
+
+
+def test_a_training_that_fails_is_reported(corpus: Path) -> None:
+    with pytest.raises(MeasurementFailed, match="no such choice"):
+        startup.first_update(["model=nothing"])
+
+
+def test_preparation_times_its_stages(here: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "prepare.json"
+    sizes = ["--pairs", "60", "--base-pairs", "40", "--batches", "30", "--updates", "1", "--output", str(output)]
+    data = ["data.sizes={valid: 3, test: 4}", "data.maximum_length=9", "data.max_tokens=100", "tokenizer=char"]
+    assert benchmark.main(["prepare", *sizes, *data, "trainer.threads=1", *TINY["bahdanau"]]) == 0
+    assert "times as fast as the model" in capsys.readouterr().out
+    result = written(output)
+    stages = {name: stage["seconds"] for name, stage in result["stages"].items()}
+    assert result["pairs"] == 67 and result["sizes"] == {"train": 60, "valid": 3, "test": 4}
+    assert stages["tokenise and cache"] == pytest.approx(stages["tokenizer"] + stages["ids"])
+    assert stages["all"] == pytest.approx(sum(stages[name] for name in ("text", "tokenizer", "ids", "overlap")))
+    for stage in result["stages"].values():
+        assert stage["pairs_per_second"] == pytest.approx(67 / stage["seconds"])
+    loader, (large, small) = result["from_cache"]["loader"], result["trainer"]
+    assert loader["batches"] == 30 and (large["pairs"], small["pairs"]) == (60, 40)
+    assert result["loader_ratio"] == pytest.approx(loader["batches_per_second"] / large["batches_per_second"])
+    assert result["extra_memory_mb"] == pytest.approx(large["peak_memory_mb"] - small["peak_memory_mb"])
+
+
+def test_ours_reads_the_same_tokens_as_the_rivals(corpus: Path) -> None:
+    data = prepared(compose_training(overrides(corpus)))
+    for side, language in (("source", "en"), ("target", "de")):
+        lines = (corpus / f"train.{language}").read_text(encoding="utf-8").splitlines()
+        tokenizer = getattr(data.tokenizers, side)
+        assert [len(ids) for ids in tokenizer.encode(lines)] == [len(line.split(" ")) for line in lines]
+    assert data.sizes["train"] == 90 and len(data.tokenizers.source) == len(WORDS) + 4
+
+
+SLOW = {"tag": "train_T_slow/1", "kind": "train", "tok_s": 0.0, "startup_s": 5.0, "peak_rss_mb": 200.0, "params": 7}
+SHORT = {"tag": "greedy_B128_short/1", "kind": "decode", "sent_s": 2.0, "len_min": 29, "len_max": 30}
+DRIVER = f"""#!/bin/bash
+echo $1 >> "$RUN/turns"
+speed=$([ "$(grep -c train "$RUN/turns")" = 1 ] && echo 10.0 || echo 16.0)
+if [ $1 = train ]; then
+  [[ train_T_slow =~ $3 ]] && echo '{json.dumps(SLOW)}' | sed "s/0.0,/$speed,/" >> "$OUT"
+  echo "FAILED train_T_broken: no"
+else
+  [[ greedy_B128_short =~ $3 ]] && echo '{json.dumps({**SHORT, "peak_rss_mb": 50.0, "params": 8})}' >> "$OUT"
+fi
+exit 0
+"""
+
+
+def test_rivals_are_compared_repetition_by_repetition(
+    tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run_bench.sh").write_text(DRIVER, encoding="utf-8")
+    for name, value in (("VENVS", tmp_path), ("DATA", corpus), ("RUN", tmp_path)):
+        monkeypatch.setenv(name, str(value))
+    asked: list[tuple[str, Any]] = []
+
+    def measured(function: str, settings: dict[str, Any]) -> dict[str, Any]:
+        asked.append((function, settings))
+        if function == "decoding.prepare":
+            return {"exports": [], "parameters": 9}
+        if function == "decoding.ours":
+            return {"sentences_per_second": 6.0, "peak_memory_mb": 25.0}
+        return {"target_tokens_per_second": 40.0, "peak_memory_mb": 100.0, "parameters": 6}
+
+    monkeypatch.setattr(rivals, "fresh", measured)
+    monkeypatch.setattr(startup, "first_update", lambda overrides: 2.5)
+    command = ["rivals", "--peers", str(tmp_path), "--repetitions", "2", "--groups", "train_T", "greedy_B128"]
+    assert benchmark.main([*command, "--output", str(tmp_path / "rivals.json")]) == 0
+    result = written(tmp_path / "rivals.json")
+    train, greedy = result["groups"]["train_T"], result["groups"]["greedy_B128"]
+    assert train["fastest_rival"] == "slow" and list(train["runs"]) == ["ours", "ours dropout", "slow"]
+    slow = train["runs"]["slow"]
+    assert slow["value"] == {"minimum": 10.0, "median": 13.0, "maximum": 16.0}
+    assert slow["value_ratios"]["ours"] == {"minimum": 2.5, "median": 3.25, "maximum": 4.0}
+    assert slow["peak_memory_mb_ratios"]["ours"]["median"] == 0.5
+    assert train["runs"]["ours"]["startup_seconds"]["median"] == 2.5 and slow["startup_seconds"]["median"] == 5.0
+    assert greedy["runs"]["short"]["value_ratios"]["ours own batches"]["median"] == 3.0
+    assert "FAILED train_T_broken: no" in result["failed"]
+    assert "greedy_B128_short/1: outputs of 29 to 30 tokens" in result["failed"]
+    assert len(result["records"]) == 2 * (3 + 3)
+    text = (tmp_path / "rivals.md").read_text(encoding="utf-8")
+    assert "### train_T" in text and "3.25 [2.50, 4.00]" in text and text in capsys.readouterr().out
+    trained = [settings["overrides"] for function, settings in asked if function == "training.measure"]
+    assert all("tokenizer=word" in one and f"data.root='{corpus}'" in one for one in trained)
+
+
+def test_rivals_say_what_they_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    for name in ("VENVS", "DATA", "RUN"):
+        monkeypatch.delenv(name, raising=False)
+    assert benchmark.main(["rivals", "--peers", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == "error: set VENVS, DATA, RUN\n"
+
+
+def test_a_fresh_process_has_memory_of_its_own() -> None:
+    """A process of its own measures a layer; its peak would hold this process's if it were inherited."""
+    ballast = torch.ones(2**26)
+    settings = {"layer": "convolution", "lengths": [8], "repetitions": 1, "threads": 1}
+    found = fresh("complexity.measure", {**settings, "width": 4, "heads": 2, "kernel": 3, "radius": 1})
+    assert found["parameters"] == 2 * 4 * 4 * 3 + 2 * 4 and len(found["seconds"]) == 1
+    code = "from benchmarks.process import peak_memory_mb; print(peak_memory_mb())"
+    done = subprocess.run([sys.executable, "-c", code], cwd=SCRIPTS, capture_output=True, text=True, check=True)
+    assert 0 < float(done.stdout) < ballast.nbytes / 2**20
+
+
+def test_memory_has_its_parts() -> None:
+    found = memory_mb()
+    assert found["RssAnon"] + found["RssFile"] <= found["VmRSS"] + 1 and found["VmRSS"] <= found["VmHWM"]
+
+
+def test_results_name_no_folder() -> None:
+    assert without_folders("data.root=/a/b/multi30k") == "data.root=.../multi30k"
+    assert without_folders("checkpoint=[/x/y,/x/z]") == "checkpoint=[.../y,.../z]"
+    assert without_folders("model/attention/score=dot") == "model/attention/score=dot"
+
+
+def test_tables_line_up() -> None:
+    text = markdown(("a", "long name"), [("x", 1234567), ("yy", 0.123456), ("z", None)])
+    assert text.splitlines() == [
+        "| a  | long name |",
+        "|----|-----------|",
+        "| x  | 1,234,567 |",
+        "| yy | 0.123     |",
+        "| z  | -         |",
+    ]
