@@ -5,7 +5,6 @@ On a corpus of short sentences this asks the question that its own sentences can
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +29,8 @@ class ConcatenatedCorpus:
     used once (in training, once in each of `passes` differently joined copies, one after the other).
     test: for each k a further split `<test set>_x<k>` of every test set, joined from exactly k consecutive segments:
     row i holds the originals k*i .. k*i+k-1; fewer than k left at the end are left out. The test sets themselves stay.
+    For more than one k also `<test set>_joined`, the segments of all of them together: from short to long in one set,
+    so that one curve can be drawn through all lengths.
     Gold alignments are shifted with their words.
     """
 
@@ -55,13 +56,13 @@ class ConcatenatedCorpus:
         self.passes = passes
         self.seed = seed
         self._most = {"train": train, "valid": valid}
-        self._exactly = {
-            f"{split}_x{k}": (split, k)
-            for split in corpus.splits()
-            if split not in self._most
-            for k in dict.fromkeys(test)
-            if k > 1
-        }
+        self._exactly: dict[str, tuple[str, tuple[int, ...]]] = {}
+        sizes = tuple(sorted(set(test)))
+        for split in corpus.splits():
+            if split not in self._most:
+                self._exactly |= {f"{split}_x{k}": (split, (k,)) for k in sizes if k > 1}
+                if len(sizes) > 1:
+                    self._exactly[f"{split}_joined"] = (split, sizes)
         if clash := set(self._exactly) & set(corpus.splits()):
             raise UserError(f"data.concatenation.test: the corpus already has a split {sorted(clash)[0]!r}.")
 
@@ -71,19 +72,29 @@ class ConcatenatedCorpus:
     def fingerprint(self) -> str:
         return content_key(VERSION, self.corpus.fingerprint(), self._most, self.passes, self.seed)
 
+    def origin(self, split: str) -> tuple[str, list[range]] | None:
+        """The test set that a joined one is made of, and for each row which of its segments; None for other splits."""
+        if split not in self._exactly:
+            return None
+        original, sizes = self._exactly[split]
+        total = len(self.corpus.load(original))
+        return original, [range(end - k, end) for k in sizes for end in range(k, total + 1, k)]
+
     def load(self, split: str) -> Dataset:
-        original, k = self._exactly.get(split, (split, self._most.get(split, 1)))
-        if k == 1:
+        original, sizes = self._exactly.get(split, (split, (self._most.get(split, 1),)))
+        if split not in self._exactly and sizes == (1,):
             return self.corpus.load(split)
-        key = content_key(VERSION, self.corpus.fingerprint(), original, k, self.passes, self.seed)
-        kind = f"text-{split}" if split in self._exactly else f"text-{split}-1to{k}"
+        joined = sizes if len(sizes) > 1 else sizes[0]
+        key = content_key(VERSION, self.corpus.fingerprint(), original, joined, self.passes, self.seed)
+        kind = f"text-{split}" if split in self._exactly else f"text-{split}-1to{sizes[0]}"
         return load_table(self.cache_dir, kind, key, lambda: self._tables(split))
 
     def _tables(self, split: str) -> Iterator[Columns]:
         if split in self._exactly:
-            original, k = self._exactly[split]
+            original, sizes = self._exactly[split]
             table = self.corpus.load(original)
-            yield from _join(table, (k for _ in range(len(table) // k)))
+            for k in sizes:
+                yield from _join(table, (k for _ in range(len(table) // k)))
             return
         table = self.corpus.load(split)
         for copy in range(self.passes if split == "train" else 1):
@@ -133,9 +144,3 @@ def _shift(group: list[dict[str, Any]]) -> list[list[int]]:
         source += len(row["source"].split())
         target += len(row["target"].split())
     return links
-
-
-def base_split(split: str) -> tuple[str, int]:
-    """The test set and k that a split's name tells: "test_x3" -> ("test", 3), "test" -> ("test", 1)."""
-    match = re.fullmatch(r"(.+)_x(\d+)", split)
-    return (match[1], int(match[2])) if match else (split, 1)

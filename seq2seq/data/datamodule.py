@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from lightning.pytorch import LightningDataModule
 
 from seq2seq.data.batching import Integers, TokenBatchSampler, collate, cut
@@ -57,7 +58,8 @@ class TranslationData(LightningDataModule):
     order and subword sampling. concatenation: keywords of ConcatenatedCorpus (`train`, `valid`, `test`,
     `passes`, `seed`).
     max_length, length_ratio: see Filters. max_tokens, max_sentences: size of a training batch, see TokenBatchSampler.
-    pad_to_multiple_of: batch widths are rounded up to a multiple of it. pin_memory: training batches in pinned memory.
+    pad_to_multiple_of: batch widths are rounded up to a multiple of it. pin_memory: training batches in pinned memory,
+    where there is a GPU.
     streaming: read the training split while training instead of keeping it on disk, see StreamLoader. cache_dir: where
     tables, tokenizers and ids are kept.
 
@@ -99,13 +101,13 @@ class TranslationData(LightningDataModule):
                 raise UserError("data.streaming=true cannot join training segments: set data.concatenation.train=1.")
             self._streamed = corpus
             corpus = EvaluationSplits(corpus, cache_dir)
-        self.corpus: Corpus = ConcatenatedCorpus(corpus, **(concatenation or {}), cache_dir=cache_dir)
+        self.corpus = ConcatenatedCorpus(corpus, **(concatenation or {}), cache_dir=cache_dir)
         self.seed = seed
         self.filters = Filters(max_length, length_ratio)
         self.max_tokens = max_tokens
         self.max_sentences = max_sentences
         self.pad_to_multiple_of = pad_to_multiple_of
-        self.pin_memory = pin_memory
+        self.pin_memory = pin_memory and torch.cuda.is_available()
         self.cache_dir = cache_dir
         self._tokenizer = tokenizer
         self._stores: dict[str, TokenStore] | None = None

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from seq2seq.data import concatenation
-from seq2seq.data.concatenation import ConcatenatedCorpus, base_split
+from seq2seq.data.concatenation import ConcatenatedCorpus
 from seq2seq.data.corpus import load_table
 from seq2seq.errors import UserError
 
@@ -63,7 +63,8 @@ def test_training_uses_every_segment_once_a_pass(tmp_path, monkeypatch, rows):
 
 def test_test_sets_have_exactly_k(tmp_path):
     corpus = join(tmp_path, test=[1, 2, 3, 3])
-    assert corpus.splits() == [*SIZES, "test_x2", "test_x3"]
+    assert corpus.splits() == [*SIZES, "test_x2", "test_x3", "test_joined"]
+    assert join(tmp_path, test=[2]).splits() == [*SIZES, "test_x2"]
     assert len(corpus.load("test")) == 10
     assert [numbers(text, "test") for text in corpus.load("test_x3")["source"]] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
     row = corpus.load("test_x2")[1]
@@ -85,9 +86,12 @@ def test_impossible_values_are_refused(tmp_path):
             join(tmp_path, **option)
 
 
-def test_base_split():
-    assert [base_split(name) for name in ("test", "test_x3", "test_2017_x12")] == [
-        ("test", 1),
-        ("test", 3),
-        ("test_2017", 12),
-    ]
+def test_all_joined_segments_together_go_from_short_to_long(tmp_path):
+    corpus = join(tmp_path, test=[6, 1, 4])
+    table = corpus.load("test_joined")
+    groups = [[n] for n in range(10)] + [[0, 1, 2, 3], [4, 5, 6, 7], [0, 1, 2, 3, 4, 5]]
+    assert [numbers(text, "test") for text in table["source"]] == groups
+    assert corpus.origin("test_joined") == ("test", [range(group[0], group[-1] + 1) for group in groups])
+    assert corpus.origin("test_x4") == ("test", [range(0, 4), range(4, 8)])
+    assert corpus.origin("test") is None and corpus.origin("train") is None
+    assert table[10]["alignment"] == [[0, 2], [1, 0], [2, 5], [3, 3], [4, 8], [5, 6], [6, 11], [7, 9]]
