@@ -14,7 +14,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.types import HydraContext
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from seq2seq.commands import configuration
 from seq2seq.commands.report import write_report
@@ -39,7 +39,7 @@ def main(config: DictConfig) -> int:
     for job in jobs:
         check(configuration.compose("compare", job), "compare", ignore=("hydra",))
     began = time.monotonic()
-    statuses = launch(config, jobs)
+    statuses = launch(config, jobs, folder)
     if any(statuses):
         return max(statuses)
     print(f"{len(jobs)} runs in {(time.monotonic() - began) / 60:.1f} minutes", file=sys.stderr)
@@ -71,8 +71,9 @@ def systems(config: DictConfig) -> list[tuple[str, list[str]]]:
     return [(name, [*own, *details.get(name, [])]) for name, own in found]
 
 
-def launch(config: DictConfig, jobs: Sequence[Sequence[str]]) -> list[int]:
-    """Run the trainings through Hydra's launcher (one after the other, or hydra/launcher=joblib); their exit statuses.
+def launch(config: DictConfig, jobs: Sequence[Sequence[str]], folder: Path) -> list[int]:
+    """Run the trainings through Hydra's launcher: one after the other, or hydra/launcher=joblib, submitit_slurm, ...;
+    their exit statuses. What the launcher itself writes goes to `folder`.
 
     Raises:
         UserError: what a training refused.
@@ -82,6 +83,8 @@ def launch(config: DictConfig, jobs: Sequence[Sequence[str]]) -> list[int]:
     full = config.copy()
     with open_dict(full):
         full.hydra = HydraConfig.get()
+    with read_write(full.hydra):
+        full.hydra.sweep.dir = str(folder)
     context = HydraContext(config_loader=hydra.config_loader, callbacks=Callbacks(full))
     launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=run_job, config=full)
     return [_status(job) for job in launcher.launch(jobs, initial_job_idx=0)]

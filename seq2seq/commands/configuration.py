@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,22 @@ from omegaconf.errors import OmegaConfBaseException
 from seq2seq.commands.suggestions import nearest
 from seq2seq.errors import UserError
 
-Main = Callable[[DictConfig], "int | None"]
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a job ended. status: of the process. objective: what a sweeper maximises, where the job has such a thing."""
+
+    status: int = 0
+    objective: float | None = None
+
+
+Main = Callable[[DictConfig], Outcome | int | None]
+
+PLUGINS = {
+    **dict.fromkeys(("hydra/launcher/submitit_slurm", "hydra/launcher/submitit_local"), "slurm"),
+    "hydra/sweeper/optuna": "optuna",
+}
+"""Choices that another package brings, and our extra with it."""
 
 
 def config_dir() -> Path:
@@ -34,16 +50,24 @@ def launch(command: str, main: Main, arguments: list[str]) -> int:
 
     status = 0
     stopped: list[Exception] = []
+    here = os.getpid()
 
-    def task(config: DictConfig) -> None:
+    def task(config: DictConfig) -> float | None:
         nonlocal status
         from seq2seq.commands.validation import check
 
         try:
             check(config, command)
-            status = max(status, main(config) or 0)
-        except (UserError, OSError, MemoryError) as error:  # Hydra would print its own account of it
-            stopped.append(error)
+            outcome = main(config)
+        except (UserError, OSError, MemoryError) as error:
+            if os.getpid() != here:  # in a launcher's process, from which only an exception comes back
+                raise
+            stopped.append(error)  # Hydra would print its own account of it
+            return None
+        if not isinstance(outcome, Outcome):
+            outcome = Outcome(outcome or 0)
+        status = max(status, outcome.status)
+        return outcome.objective
 
     os.environ["HYDRA_FULL_ERROR"] = "1"
     sys.argv = [f"seq2seq {command}", *arguments]
@@ -51,6 +75,10 @@ def launch(command: str, main: Main, arguments: list[str]) -> int:
         hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=command)(task)()
     except (hydra.errors.HydraException, OmegaConfBaseException) as error:
         raise UserError(explain(error, command, arguments)) from error
+    except Exception:
+        if stopped:  # the sweeper missed an objective
+            raise stopped[0] from None
+        raise
     if stopped:
         raise stopped[0]
     return status
@@ -106,6 +134,8 @@ def help_text(command: str) -> str:
     keys = re.sub(r"^  # hydra:\n(?:  - .*\n)*", "", text, flags=re.MULTILINE).split("\n# hydra:")[0].rstrip()
     lines = [f"usage: seq2seq {command} [key=value ...] [-m] [--cfg job]", "", keys, "", "Choices:"]
     for group, options in groups():
+        if group.endswith("/common"):
+            continue
         lines.append(f"  {group}: {', '.join(options)}")
     return "\n".join(lines)
 
@@ -123,6 +153,9 @@ def explain(error: Exception, command: str, overrides: list[str]) -> str:
     """Two lines at most on why `overrides` do not compose: the culprit and the nearest right spelling."""
     from hydra.errors import MissingConfigException, OverrideParseException
 
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file in PLUGINS:
+        group, _, name = error.missing_cfg_file.rpartition("/")
+        return f"{group}={name} needs another package\npip install 'seq2seq[{PLUGINS[error.missing_cfg_file]}]'"
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
         options = dict(groups()).get(group, [])
@@ -144,7 +177,7 @@ def explain(error: Exception, command: str, overrides: list[str]) -> str:
 
 def known(key: str, command: str, overrides: list[str]) -> bool:
     """Whether `key` names a group or a key of the command's configuration under the group choices in `overrides`."""
-    if key.split(".")[0] == "hydra" or key.split("@")[0] in dict(groups()):
+    if re.split(r"[./]", key)[0] == "hydra" or key.split("@")[0] in dict(groups()):
         return True
     return OmegaConf.select(_without_details(command, overrides), key, default=_MISSING) is not _MISSING
 

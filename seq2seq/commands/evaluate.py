@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from seq2seq.commands.configuration import build
 from seq2seq.commands.console import talk_to
 from seq2seq.commands.runs import read_settings
-from seq2seq.commands.scoring import score_split, test_splits
+from seq2seq.commands.scoring import score_split, test_splits, with_beam_size
 from seq2seq.commands.translate import chosen_search
 from seq2seq.errors import UserError
 from seq2seq.files import atomic_write
+
+if TYPE_CHECKING:
+    from seq2seq.evaluation.comet import Comet
+
+logger = logging.getLogger(__name__)
 
 
 def main(config: DictConfig) -> int:
@@ -23,8 +29,11 @@ def main(config: DictConfig) -> int:
         raise UserError("give checkpoint=RUN, or hypotheses=FILE references=FILE sources=FILE")
     if config.hypotheses is not None and None in files:
         raise UserError("hypotheses=FILE needs references=FILE and sources=FILE")
+    if config.beam_sizes and config.checkpoint is None:
+        raise UserError("beam_sizes=[...] needs checkpoint=RUN: it translates anew with each")
     with talk_to():
-        splits = score_files(config, files) if config.checkpoint is None else score_checkpoint(config)
+        comet = asked_comet(config)
+        splits = score_files(config, files, comet) if config.checkpoint is None else score_checkpoint(config, comet)
     text = json.dumps(splits, indent=1, ensure_ascii=False)
     if config.output is not None:
         with atomic_write(Path(config.output) / "scores.json") as stream:
@@ -33,41 +42,84 @@ def main(config: DictConfig) -> int:
     return 0
 
 
-def score_files(config: DictConfig, files: list[str]) -> dict[str, Any]:
+def asked_comet(config: DictConfig) -> Comet | None:
+    """The COMET model that was asked for; loaded first, so that a missing one is said before anything is translated."""
+    if config.comet is None:
+        return None
+    from seq2seq.evaluation.comet import load_comet
+
+    return load_comet(config.comet, gpus=int(config.device.startswith("cuda")))
+
+
+def score_files(config: DictConfig, files: list[str], comet: Comet | None) -> dict[str, Any]:
     from seq2seq.data.readers import read_lines
     from seq2seq.evaluation.metrics import evaluate_texts
 
     hypotheses, references, sources = (list(read_lines(Path(path))) for path in files)
-    scores = evaluate_texts(hypotheses, references, sources, tokenize=config.tokenize, lowercase=config.lowercase)
+    tokenize, lowercase = config.tokenize or "13a", bool(config.lowercase)
+    scores = evaluate_texts(hypotheses, references, sources, tokenize=tokenize, lowercase=lowercase)
+    if comet is not None:
+        scores["comet"] = comet.score(hypotheses, references, sources)
     return {Path(files[0]).name: scores}
 
 
-def score_checkpoint(config: DictConfig) -> dict[str, Any]:
-    """Scores of the checkpoint on the test sets of the corpus that it was trained on."""
+def score_checkpoint(config: DictConfig, comet: Comet | None) -> dict[str, Any]:
+    """Scores of the checkpoint on the test sets of the corpus that it was trained on.
+
+    What was asked for beyond a run's own scores, COMET and the effect of the beam, is added to its metrics.json, where
+    reports find it; nothing there is changed.
+    """
     from seq2seq.data.datamodule import TranslationData
     from seq2seq.inference.translator import Translator
 
     translator = Translator.load(config.checkpoint, config.device, chosen_search(config))
+    for size in config.beam_sizes:
+        with_beam_size(translator.search, size)
     settings = run_settings(Path(config.checkpoint))
     if config.data_root is not None:
         settings.data.root = config.data_root
     data = TranslationData.from_config(build(settings.data), translator.tokenizers, settings.seed)
     data.prepare()
+    # Runs of earlier versions do not say how they were scored: there was one way.
+    tokenize = settings.get("tokenize", "13a") if config.tokenize is None else config.tokenize
+    lowercase = settings.get("lowercase", False) if config.lowercase is None else config.lowercase
     output = None if config.output is None else Path(config.output)
     search = OmegaConf.to_container(config.search if chosen_search(config) else settings.search, resolve=True)
     assert isinstance(search, dict)
-    return {
+    splits = {
         split: score_split(
             translator,
             data,
             split,
             {str(key): value for key, value in search.items()},
             output,
-            config.tokenize,
-            config.lowercase,
+            tokenize,
+            lowercase,
+            comet,
+            config.beam_sizes,
         )
         for split in test_splits(data, config.splits)
     }
+    if comet is not None or config.beam_sizes:
+        record(Path(config.checkpoint), splits)
+    return splits
+
+
+def record(run: Path, splits: dict[str, Any]) -> None:
+    """Add "comet" and "by_beam_size" to the metrics.json of a run's folder, where its scores are these scores."""
+    path = run / "metrics.json"
+    if not path.is_file():
+        return
+    metrics = json.loads(path.read_text(encoding="utf-8"))
+    for split, entry in splits.items():
+        known = metrics["splits"].get(split)
+        if known is None or known["bleu"] != entry["bleu"]:
+            logger.warning("not kept in %s: it has no such scores of %s", path, split)
+            continue
+        known |= {key: entry[key] for key in ("comet", "by_beam_size") if key in entry}
+    with atomic_write(path) as stream:
+        json.dump(metrics, stream, indent=1, ensure_ascii=False)
+        stream.write("\n")
 
 
 def run_settings(checkpoint: Path) -> DictConfig:

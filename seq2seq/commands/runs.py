@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 import subprocess
@@ -19,10 +20,14 @@ from seq2seq.files import atomic_write
 
 NEUTRAL = (
     "run_dir", "test_splits", "dry_run", "logger", "data.root", "data.cache_dir", "trainer.max_time",
-    "trainer.max_steps", "trainer.max_epochs", "callbacks.progress", "search",
+    "trainer.max_steps", "trainer.max_epochs", "callbacks.progress", "search", "tokenize", "lowercase",
 )  # fmt: skip
 """Keys that may differ when a run is taken up again: they change where, how long or how it is shown, not what is learnt
 until the old end. (A schedule that follows a budget holds that budget in its own keys.)"""
+
+
+LONGEST_NAME = 160
+"""Characters of a folder's name that come from a sweep; what is longer ends in a digest of the whole."""
 
 
 def run_dir(config: DictConfig, choices: dict[str, Any], overrides: list[str], sweep: bool) -> Path:
@@ -34,6 +39,8 @@ def run_dir(config: DictConfig, choices: dict[str, Any], overrides: list[str], s
     if sweep:
         own = ("model", "data", "experiment", "seed", "data.root")
         name += "".join(f"-{text.replace('/', '.')}" for text in overrides if text.split("=")[0] not in own)
+        if len(name) > LONGEST_NAME:
+            name = f"{name[: LONGEST_NAME - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     return Path("runs") / name
 
 

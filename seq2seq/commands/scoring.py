@@ -8,14 +8,19 @@ import math
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seq2seq.data.corpus import check_split
+from seq2seq.errors import UserError
 from seq2seq.files import atomic_write
+from seq2seq.search import BeamSearch, GreedySearch, Search
+from seq2seq.search.options import Options
 
 if TYPE_CHECKING:
     from seq2seq.data.datamodule import TranslationData
+    from seq2seq.evaluation.comet import Comet
     from seq2seq.inference.translator import Translator
 
 logger = logging.getLogger(__name__)
@@ -41,12 +46,15 @@ def score_split(
     folder: Path | None,
     tokenize: str = "13a",
     lowercase: bool = False,
+    comet: Comet | None = None,
+    beam_sizes: Sequence[int] = (),
 ) -> dict[str, Any]:
     """Translate and score one split; its entry in metrics.json. Texts and attention are written to `folder`.
 
-    search: the plain configuration of the translator's search, which the entry repeats.
+    search: the plain configuration of the translator's search, which the entry repeats. comet: score with it too.
+    beam_sizes: see `beam_effect`.
     """
-    from seq2seq.evaluation.metrics import evaluate_texts
+    from seq2seq.evaluation.metrics import bleu_name, evaluate_texts
     from seq2seq.training.validation import likelihood
 
     sources, references = data.pairs(split)
@@ -72,6 +80,10 @@ def score_split(
         "sentences_per_second": round(len(sources) / seconds, 2),
         "search": search,
     }
+    if comet is not None:
+        entry["comet"] = comet.score(hypotheses, references, sources)
+    if beam_sizes:
+        entry["by_beam_size"] = beam_effect(translator, sources, references, beam_sizes, tokenize, lowercase)
     if folder is not None:
         for kind, lines in (("src", sources), ("ref", references), ("hyp", hypotheses)):
             with atomic_write(folder / f"{split}.{kind}.txt") as stream:
@@ -79,8 +91,9 @@ def score_split(
         if model.attends:
             write_attention(translator, sources, folder / f"{split}.attention.jsonl")
     logger.info(
-        "%s: BLEU %.2f, chrF %.2f, perplexity %.2f",
+        "%s: %s %.2f, chrF %.2f, perplexity %.2f",
         split,
+        bleu_name(entry["bleu"]["signature"]),
         entry["bleu"]["score"],
         entry["chrf"]["score"],
         entry["perplexity"],
@@ -89,14 +102,53 @@ def score_split(
 
 
 def reference_parts(data: TranslationData, split: str) -> list[list[str]] | None:
-    """The references that each segment of a joined test set was joined from; None for other sets."""
-    from seq2seq.data.concatenation import base_split
-
-    original, count = base_split(split)
-    if count == 1 or split == original:
+    """The references that each segment of a joined test set was joined from; None for other sets, and for those whose
+    segments have different numbers of parts."""
+    origin = data.corpus.origin(split)
+    if origin is None or len({len(rows) for rows in origin[1]}) > 1:
         return None
-    _, references = data.pairs(original)
-    return [references[start : start + count] for start in range(0, len(references) - count + 1, count)]
+    _, references = data.pairs(origin[0])
+    return [references[rows.start : rows.stop] for rows in origin[1]]
+
+
+def beam_effect(
+    translator: Translator,
+    sources: Sequence[str],
+    references: Sequence[str],
+    sizes: Sequence[int],
+    tokenize: str = "13a",
+    lowercase: bool = False,
+) -> list[dict[str, Any]]:
+    """What the beam does, all else being as in the translator's search: for each size {"beam_size", "bleu": {"score",
+    "low", "high"}, "length_ratio", "sentences_per_second"}."""
+    from seq2seq.evaluation.metrics import CorpusStatistics, bleu_metric
+
+    searches = [with_beam_size(translator.search, size) for size in sizes]
+    found = []
+    for search in searches:
+        began = time.perf_counter()
+        hypotheses = [one.text for one in translator.translate(sources, search=search)]
+        seconds = time.perf_counter() - began
+        bleu = CorpusStatistics(bleu_metric(tokenize, lowercase), hypotheses, references)
+        ours, theirs = bleu.counts[:, :2].sum(axis=0)
+        entry = {
+            "beam_size": search.beam_size,
+            "bleu": bleu.interval(),
+            "length_ratio": float(ours / theirs) if theirs else 0.0,
+            "sentences_per_second": round(len(sources) / seconds, 2),
+        }
+        logger.info("beam %d: BLEU %.2f", search.beam_size, bleu.score())
+        found.append(entry)
+    return found
+
+
+def with_beam_size(search: Search, size: int) -> BeamSearch:
+    """Beam search of this size with the other options of `search`. Raises UserError if that cannot be."""
+    if isinstance(search, BeamSearch):
+        return replace(search, beam_size=size)
+    if isinstance(search, GreedySearch):
+        return BeamSearch(beam_size=size, **{field.name: getattr(search, field.name) for field in fields(Options)})
+    raise UserError("beam_sizes=[...] has no meaning for sampling; give search=beam")
 
 
 def alignment_error(translator: Translator, data: TranslationData, split: str) -> float:

@@ -6,6 +6,7 @@ import inspect
 import json
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from seq2seq.commands import runs
-from seq2seq.commands.configuration import build
+from seq2seq.commands.configuration import Outcome, build
 from seq2seq.commands.console import talk_to
 from seq2seq.commands.scoring import score_split, test_splits, write_word_counts
 from seq2seq.commands.validation import check_arguments
@@ -26,13 +27,21 @@ if TYPE_CHECKING:
     from seq2seq.training.trainer import TrainingResult
 
 
-def main(config: DictConfig) -> int:
+def main(config: DictConfig) -> Outcome:
+    """The objective, for sweepers, is the best validation BLEU."""
     hydra = HydraConfig.get()
     sweep = hydra.mode == RunMode.MULTIRUN
     choices = dict(hydra.runtime.choices)
     folder = runs.run_dir(config, choices, list(hydra.overrides.task), sweep)
     command = None if sweep else shlex.join(["seq2seq", "train", *hydra.overrides.task])
-    return train(config, folder, choices, command)
+    status = train(config, folder, choices, command)
+    return Outcome(status, None if config.dry_run else best_valid_bleu(folder))
+
+
+def best_valid_bleu(folder: Path) -> float | None:
+    """Of a finished run; None in processes that finish before the one that writes metrics.json."""
+    path = folder / "metrics.json"
+    return json.loads(path.read_text(encoding="utf-8"))["training"]["best_valid_bleu"] if path.is_file() else None
 
 
 def train(config: DictConfig, folder: Path, choices: dict[str, Any], command: str | None = None) -> int:
@@ -68,10 +77,12 @@ def train(config: DictConfig, folder: Path, choices: dict[str, Any], command: st
 
 def check_values(config: DictConfig) -> None:
     """Build all that needs no data, so that impossible values are refused before anything is prepared."""
+    from seq2seq.evaluation.metrics import bleu_metric
     from seq2seq.training.loss import Criterion
 
     if config.seed < 0:
         raise UserError(f"seed={config.seed} must be at least 0")
+    bleu_metric(config.tokenize)
     Criterion(config.label_smoothing)
     build(config.model, source_vocabulary=8, target_vocabulary=8, joint_vocabulary=config.tokenizer.joint)
     for name in ("tokenizer", "optimizer", "trainer", "callbacks", "schedule", "search", "logger"):
@@ -95,6 +106,7 @@ def _train(
     from seq2seq.training.loss import Criterion
     from seq2seq.training.progress import seed_everything
     from seq2seq.training.trainer import fit
+    from seq2seq.training.validation import bleu
 
     data = training_data(config)
     data.prepare()
@@ -112,6 +124,7 @@ def _train(
         config=settings,
         observers=[build(config.logger)],
         seed=config.seed,
+        score=partial(bleu, tokenize=config.tokenize, lowercase=config.lowercase),
     )
     if result.main:
         known = {"model": _factory(config.model), "data": _factory(config.data.corpus), **choices, "command": command}
@@ -128,6 +141,7 @@ def finish(
     result: TrainingResult,
 ) -> None:
     """Score the trained model on its test sets; write bundle/ and metrics.json. known: names of model, data, ..."""
+    from seq2seq.evaluation.metrics import bleu_name
     from seq2seq.inference.bundle import count_parameters, load_checkpoint
     from seq2seq.inference.translator import Translator
 
@@ -143,7 +157,7 @@ def finish(
         "parameters": count_parameters(bundle.model),
         "training": result.summary(),
         "splits": {
-            split: score_split(translator, data, split, settings["search"], folder)
+            split: score_split(translator, data, split, settings["search"], folder, config.tokenize, config.lowercase)
             for split in test_splits(data, config.test_splits)
         },
         **runs.provenance(),
@@ -153,7 +167,8 @@ def finish(
         json.dump(metrics, stream, indent=1, ensure_ascii=False)
         stream.write("\n")
     for split, scores in metrics["splits"].items():
-        print(f"{folder}  {split}  BLEU {scores['bleu']['score']:.2f}  chrF {scores['chrf']['score']:.2f}")
+        name = bleu_name(scores["bleu"]["signature"])
+        print(f"{folder}  {split}  {name} {scores['bleu']['score']:.2f}  chrF {scores['chrf']['score']:.2f}")
 
 
 def _factory(node: DictConfig) -> str:

@@ -47,7 +47,7 @@ class CorpusStatistics:
     def resampled(self, rows: Sequence[int] | None, samples: int, seed: int) -> np.ndarray:
         """(samples,) corpus scores of bootstrap resamples of the rows; the draws are sacreBLEU's for this seed."""
         counts = self.counts if rows is None else self.counts[list(rows)]
-        return np.array([self._score(sums) for sums in _resampled_sums(counts, samples, seed)])
+        return np.array([self._score(sums) for sums in resampled_sums(counts, samples, seed)])
 
     def interval(self, rows: Sequence[int] | None = None, samples: int = SAMPLES, seed: int = SEED) -> dict[str, float]:
         """{"score", "low", "high"}: the score and the 95% bootstrap percentile interval."""
@@ -222,7 +222,16 @@ def signature_settings(signature: str) -> Mapping[str, str]:
     return dict(field.split(":", 1) for field in signature.split("|") if ":" in field)
 
 
-def _resampled_sums(counts: np.ndarray, samples: int, seed: int) -> Iterator[np.ndarray]:
+def bleu_name(signature: str) -> str:
+    """'BLEU', or with what sets it apart from sacreBLEU's default: 'BLEU (tokenised, lower-cased)'."""
+    settings = signature_settings(signature)
+    tokenizer = settings.get("tok", "13a")
+    words = ["tokenised"] if tokenizer == "none" else [f"tok:{tokenizer}"] if tokenizer != "13a" else []
+    words += ["lower-cased"] if settings.get("case") == "lc" else []
+    return f"BLEU ({', '.join(words)})" if words else "BLEU"
+
+
+def resampled_sums(counts: np.ndarray, samples: int, seed: int) -> Iterator[np.ndarray]:
     """Summed statistics of each resample. Drawn in blocks, so that memory stays small for any number of segments."""
     segments = len(counts)
     generator = np.random.default_rng(seed)

@@ -27,7 +27,7 @@ from seq2seq.training.observers import History, Observer, Terminal
 from seq2seq.training.progress import seed_everything
 from seq2seq.training.schedule import Schedule, duration
 from seq2seq.training.stream import BatchStream, Loader
-from seq2seq.training.validation import Validator
+from seq2seq.training.validation import Score, Validator
 
 logger = logging.getLogger(__name__)
 
@@ -163,13 +163,14 @@ def fit(
     config: dict[str, Any],
     observers: Sequence[Observer] = (),
     seed: int = 1,
+    score: Score | None = None,
 ) -> TrainingResult:
     """Train `model` in run_dir, going on from checkpoints/last.ckpt if there is one.
 
     Writes checkpoints/{last,best}.ckpt (and averaged.ckpt) and history.jsonl. Validation is on the split "valid" by
-    `search`. config is what the checkpoint says about itself (plain values). observers come on top of the history
-    and the terminal. On a CPU a resumed run is bit-identical to one never stopped, unless a limit, an interval or the
-    schedule is given as wall time.
+    `search`, its BLEU by `score` (None: sacreBLEU's, default signature). config is what the checkpoint says about
+    itself (plain values). observers come on top of the history and the terminal. On a CPU a resumed run is
+    bit-identical to one never stopped, unless a limit, an interval or the schedule is given as wall time.
 
     Raises:
         UserError: settings that cannot work here, a damaged checkpoint, a full disk, a loss that is not finite.
@@ -195,7 +196,7 @@ def fit(
         trainer.limits(),
         ValidationInterval(trainer.val_check_interval),
         trainer.log_every_n_steps,
-        make_validator(data, search, trainer.validation_tokens, callbacks.samples),
+        make_validator(data, search, trainer.validation_tokens, callbacks.samples, score),
         [History(), Terminal(callbacks.progress), *observers],
     )
     lightning = trainer.build(supervisor, run_dir)
@@ -230,7 +231,7 @@ def fit(
     )
 
 
-def make_validator(data: Data, search: Search, max_tokens: int, samples: int) -> Validator:
+def make_validator(data: Data, search: Search, max_tokens: int, samples: int, score: Score | None = None) -> Validator:
     tokenizers = data.tokenizers
     return Validator(
         list(data.evaluation_batches("valid", max_tokens)),
@@ -240,6 +241,7 @@ def make_validator(data: Data, search: Search, max_tokens: int, samples: int) ->
         tokenizers.source.pieces,
         tokenizers.target.pieces,
         samples,
+        score,
     )
 
 

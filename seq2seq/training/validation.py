@@ -14,6 +14,9 @@ from seq2seq.interfaces import Batch, Hypothesis, Model
 from seq2seq.search import Search, decode_batch
 from seq2seq.training.loss import token_nll
 
+Score = Callable[[Sequence[str], Sequence[str]], float]
+"""Hypotheses and references of a whole set -> BLEU."""
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -70,8 +73,9 @@ class Validator:
     """Scores a model on one split; built once, called at every validation.
 
     batches cover the split, each row once; sources and references are its raw texts in order. decode and pieces turn
-    target ids into text and either side's ids into labels. A call shares the batches out over the processes and
-    returns the same result in all. Before each batch it asks `interrupt`, and returns None when told to stop.
+    target ids into text and either side's ids into labels. score is the BLEU (None: by sacreBLEU's default). A call
+    shares the batches out over the processes and returns the same result in all. Before each batch it asks `interrupt`,
+    and returns None when told to stop.
     """
 
     def __init__(
@@ -84,6 +88,7 @@ class Validator:
         source_pieces: Callable[[list[int]], list[str]],
         target_pieces: Callable[[list[int]], list[str]],
         samples: int = 4,
+        score: Score | None = None,
     ) -> None:
         self.batches = batches
         self.sources = sources
@@ -92,6 +97,7 @@ class Validator:
         self.decode = decode
         self.source_pieces = source_pieces
         self.target_pieces = target_pieces
+        self.score = score or bleu
         self.sample_rows = set(_spread(len(references), samples))
 
     def __call__(
@@ -123,7 +129,8 @@ class Validator:
         texts = [hypotheses[row] for row in range(len(self.references))]
         tokens = sum(count for _, count in found.values())
         nll = math.fsum(value for value, _ in found.values()) / max(1, tokens)
-        return Validation(nll, bleu(texts, self.references), texts, sorted(samples, key=lambda sample: sample.row))
+        samples.sort(key=lambda sample: sample.row)
+        return Validation(nll, self.score(texts, self.references), texts, samples)
 
     def _sample(self, row: int, source: list[int], best: Hypothesis, text: str) -> Sample:
         weights = None
@@ -136,11 +143,11 @@ class Validator:
         return Sample(row, self.sources[row], self.references[row], text, source_pieces, target_pieces, weights)
 
 
-def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """sacreBLEU's corpus BLEU, default signature."""
+def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a", lowercase: bool = False) -> float:
+    """sacreBLEU's corpus BLEU."""
     from seq2seq.evaluation.metrics import CorpusStatistics, bleu_metric
 
-    return CorpusStatistics(bleu_metric(), hypotheses, references).score()
+    return CorpusStatistics(bleu_metric(tokenize, lowercase), hypotheses, references).score()
 
 
 def _spread(size: int, count: int) -> list[int]:

@@ -1,0 +1,96 @@
+"""`seq2seq evaluate` by a run's own protocol; the effect of the beam and COMET, which go into metrics.json."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from seq2seq.cli import run
+
+TRAIN = [
+    *("train", "model=bahdanau", "model.width=16", "model.embedding_width=16", "run_dir=run", "logger=none"),
+    *("data.sizes={train: 300, valid: 14, test: 28}", "data.maximum_length=12", "tokenizer.vocabulary=500"),
+    *("trainer.max_steps=4", "trainer.val_check_interval=4", "trainer.threads=1", "tokenize=none", "lowercase=true"),
+    *("search.beam_size=2", "search.max_length_b=2", "search.max_length_a=1"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    before = Path.cwd()
+    os.chdir(tmp_path_factory.mktemp("evaluate"))
+    assert run(TRAIN) == 0
+    yield Path.cwd() / "run"
+    os.chdir(before)
+
+
+def metrics(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "metrics.json").read_text())
+    return found
+
+
+def evaluate(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    capsys.readouterr()
+    assert run(["evaluate", "checkpoint=run", *arguments]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)["test"]
+    return found
+
+
+def test_a_run_is_scored_by_its_own_protocol(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = metrics(folder)["splits"]["test"]["bleu"]
+    assert "case:lc" in kept["signature"] and "tok:none" in kept["signature"]
+    assert evaluate(capsys)["bleu"] == kept
+    other = evaluate(capsys, "tokenize=13a", "lowercase=false")["bleu"]["signature"]
+    assert "case:mixed" in other and "tok:13a" in other
+
+
+def test_the_effect_of_the_beam_is_added_to_the_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = metrics(folder)
+    found = evaluate(capsys, "beam_sizes=[1,2,4]")["by_beam_size"]
+    assert [beam["beam_size"] for beam in found] == [1, 2, 4]
+    after = metrics(folder)
+    assert after["splits"]["test"].pop("by_beam_size") == found
+    assert after == before
+    assert found[1]["bleu"]["score"] == before["splits"]["test"]["bleu"]["score"]
+    greedy = evaluate(capsys, "search=greedy", "search.max_length_b=2", "search.max_length_a=1")["bleu"]
+    assert {key: found[0]["bleu"][key] for key in ("score", "low", "high")}.items() <= greedy.items()
+
+
+def test_scores_of_other_settings_are_not_added(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = metrics(folder)
+    assert run(["evaluate", "checkpoint=run", "tokenize=char", "beam_sizes=[3]"]) == 0
+    assert "not kept in" in capsys.readouterr().err
+    assert metrics(folder) == before
+
+
+def test_comet_is_added_to_the_run(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = ModuleType("comet")
+    predictor = SimpleNamespace(predict=lambda rows, **_: SimpleNamespace(scores=[0.5] * len(rows)))
+    module.download_model = lambda name: name  # type: ignore[attr-defined]
+    module.load_from_checkpoint = lambda path, local_files_only: predictor  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "comet", module)
+    found = evaluate(capsys, "comet=some/model")["comet"]
+    assert (found["score"], found["low"], found["high"]) == (0.5, 0.5, 0.5)
+    assert metrics(folder)["splits"]["test"]["comet"] == found
+    files = [f"{kind}=run/test.{short}.txt" for kind, short in (("hypotheses", "hyp"), ("references", "ref"))]
+    assert run(["evaluate", *files, "sources=run/test.src.txt", "comet=some/model"]) == 0
+    assert json.loads(capsys.readouterr().out)["test.hyp.txt"]["comet"] == found
+
+
+def test_what_cannot_be_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [f"{kind}=run/test.{short}.txt" for kind, short in (("hypotheses", "hyp"), ("references", "ref"))]
+    for arguments, word in (
+        ([*files, "sources=run/test.src.txt", "beam_sizes=[1]"], "checkpoint=RUN"),
+        (["checkpoint=run", "beam_sizes=[0]"], "beam_size"),
+        (["checkpoint=run", "beam_sizes=3"], "beam_sizes"),
+        (["checkpoint=run", "comet=nowhere.ckpt"], "nowhere.ckpt"),
+    ):
+        assert run(["evaluate", *arguments]) == 2
+        assert word in capsys.readouterr().err

@@ -1,0 +1,66 @@
+"""Trainings through Hydra's launchers and sweepers: the objective gets out, and so does an error."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from hydra.errors import MissingConfigException
+
+from seq2seq.cli import run
+from seq2seq.commands import configuration
+
+SMALL = [
+    *("data.sizes={train: 200, valid: 14, test: 14}", "data.maximum_length=9", "tokenizer.vocabulary=450"),
+    *("trainer.max_steps=3", "trainer.val_check_interval=3", "search=greedy", "search.max_length_a=1"),
+]
+
+
+def test_a_sweep_maximises_validation_bleu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    params = ["optimizer.lr=tag(log,interval(0.001,0.01))", "model.width=choice(8,16)", "model.dropout=0.1"]
+    assert run(["train", "-m", "experiment=grammar_sweep", *params, *SMALL, "hydra.sweeper.n_trials=2"]) == 0
+    runs = [json.loads(path.read_text()) for path in Path("runs").glob("grammar_sweep-*/metrics.json")]
+    assert len(runs) == 2 and all(metrics["splits"] == {} for metrics in runs)
+    best = yaml.safe_load(Path("runs/grammar_sweep/optimization_results.yaml").read_text())
+    assert best["best_value"] == max(metrics["training"]["best_valid_bleu"] for metrics in runs)
+    assert set(best["best_params"]) == {"optimizer.lr", "model.width"}
+    assert len({metrics["training"]["best_valid_bleu"] for metrics in runs}) == 2
+
+
+def test_a_refused_trial_is_said_as_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["train", "-m", "experiment=grammar_sweep", *SMALL, "model.layers=choice(0,-1)"]) == 2
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert last.startswith("error: ") and "layers" in last
+
+
+def test_an_error_comes_back_from_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    launcher = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
+    assert run(["train", "-m", "model=bahdanau", "model.width=0", *SMALL, *launcher]) == 2
+    assert "error: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["submitit_slurm", "submitit_local"])
+def test_jobs_can_go_to_slurm(name: str) -> None:
+    chosen = [f"hydra/launcher={name}", "hydra.launcher.timeout_min=600", "hydra.launcher.gpus_per_node=8"]
+    own = ["hydra.launcher.partition=gpu"] if name == "submitit_slurm" else []
+    config = configuration.compose("compare", ["models=[rnn,bahdanau]", *chosen, *own])
+    launcher = config.hydra.launcher
+    assert launcher._target_.startswith("hydra_plugins.hydra_submitit_launcher") and launcher.gpus_per_node == 8
+    assert config.hydra.sweep.subdir == "." and launcher.submitit_folder.endswith("/.submitit/%j")
+
+
+@pytest.mark.parametrize(
+    "choice, extra",
+    [("hydra/launcher/submitit_slurm", "slurm"), ("hydra/sweeper/optuna", "optuna")],
+)
+def test_a_plugin_that_is_missing_is_named(choice: str, extra: str) -> None:
+    error = MissingConfigException("not found", missing_cfg_file=choice)
+    said = configuration.explain(error, "train", [])
+    assert said.endswith(f"pip install 'seq2seq[{extra}]'") and len(said.splitlines()) == 2

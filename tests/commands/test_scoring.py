@@ -1,0 +1,105 @@
+"""What a run's scores hold beyond those of plain texts: alignment error rates, the parts of joined segments."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from seq2seq.commands.scoring import alignment_error, reference_parts, score_split, with_beam_size
+from seq2seq.data.datamodule import TranslationData
+from seq2seq.data.grammar import GrammarCorpus
+from seq2seq.data.tokenizer import TokenizerSettings
+from seq2seq.errors import UserError
+from seq2seq.evaluation.alignment_error import alignment_error_rate
+from seq2seq.inference.bundle import Bundle, describe
+from seq2seq.inference.translator import Translator
+from seq2seq.search import BeamSearch, GreedySearch, Sampling
+
+ATTENTIONS = {
+    "conv": ("conv", []),
+    "transformer": ("transformer", ["model.heads=2"]),
+    "transformer with a window": ("transformer", ["model.window=2", "model.heads=2"]),
+    "bahdanau": ("bahdanau", []),
+    "luong": ("luong", []),
+    "luong local-m": ("luong", ["model/attention/alignment=local_monotonic"]),
+    "luong local-p": ("luong", ["model/attention/alignment=local_predictive"]),
+    "luong hard": ("luong", ["model/attention/alignment=hard"]),
+    "bahdanau hard": ("bahdanau", ["model/attention/alignment=hard_straight_through"]),
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> TranslationData:
+    cache = tmp_path_factory.mktemp("cache")
+    corpus = GrammarCorpus(seed=1, sizes={"train": 200, "valid": 14, "test": 14}, maximum_length=20, cache_dir=cache)
+    settings = TokenizerSettings(kind="bpe", vocabulary=500)
+    data = TranslationData(corpus, settings, concatenation={"test": [1, 3]}, cache_dir=cache)
+    data.prepare()
+    return data
+
+
+@pytest.mark.parametrize("name, overrides", ATTENTIONS.values(), ids=ATTENTIONS)
+def test_every_attention_has_an_alignment_error_rate(name, overrides, data, build_model, tmp_path: Path) -> None:
+    size = data.vocabulary()["source_vocabulary"]
+    narrow = ["model.width=8"] + (["model.embedding_width=8"] if name != "transformer" else [])
+    model = build_model(name, [*narrow, *overrides], source=size, target=size).eval()
+    config = describe({"_target_": f"seq2seq.models.create_{name}"}, None, data.tokenizers, "en", "de")
+    search = GreedySearch(max_length_a=0.0, max_length_b=3)
+    translator = Translator([Bundle(model, data.tokenizers, config)], search)
+    entry = score_split(translator, data, "test", {}, tmp_path)
+    assert 0 < entry["alignment_error_rate"] <= 1
+    lines = [json.loads(line) for line in (tmp_path / "test.attention.jsonl").read_text().splitlines()]
+    weights = [weight for line in lines for row in line["weights"] for weight in row]
+    assert lines and all(len(row) == len(line["source"]) for line in lines for row in line["weights"])
+    assert all(-1e-6 <= weight <= 1 + 1e-6 for weight in weights)
+    if "hard" in str(overrides):
+        assert set(weights) <= {0.0, 1.0}
+
+
+def test_the_alignment_error_rate_is_that_of_the_attention_over_words(data: TranslationData) -> None:
+    """A model that looks at the first piece of the first gold source word of each target word."""
+    gold = data.table("test")["alignment"][:]
+    sources, references = data.pairs("test")
+    first = [{target: source for source, target in sorted(links, reverse=True)} for links in gold]
+
+    def words(text: str) -> list[int]:
+        """The word of each piece."""
+        pieces = data.tokenizers.target.pieces(data.tokenizers.target.encode([text])[0])
+        count, found = -1, []
+        for piece in pieces:
+            count += piece.startswith("\u2581")
+            found.append(count)
+        return found
+
+    def translate(texts, search, alignment, prefixes):
+        assert (texts, prefixes) == (sources, references) and alignment
+        for source, reference, links in zip(sources, references, first, strict=True):
+            columns, rows = words(source), words(reference)
+            weights = torch.zeros(len(rows) + 2, len(columns) + 1)
+            for row, word in enumerate(rows):
+                if word in links:
+                    weights[row, columns.index(links[word])] = 1.0
+            tokens = data.tokenizers.source.pieces(data.tokenizers.source.encode([source])[0])
+            yield SimpleNamespace(source_tokens=[*tokens, "</s>"], alignment=weights)
+
+    expected = alignment_error_rate([[(s, t) for t, s in links.items()] for links in first], gold)
+    assert alignment_error(SimpleNamespace(translate=translate), data, "test") == pytest.approx(expected)
+    assert 0 <= expected < 0.3
+
+
+def test_references_are_cut_where_they_were_joined(data: TranslationData) -> None:
+    _, references = data.pairs("test")
+    assert reference_parts(data, "test_x3") == [references[row : row + 3] for row in range(0, 12, 3)]
+    assert reference_parts(data, "test") is None and reference_parts(data, "test_joined") is None
+
+
+def test_another_beam_changes_nothing_else() -> None:
+    assert with_beam_size(BeamSearch(beam_size=4, length_penalty=0.3), 7) == BeamSearch(beam_size=7, length_penalty=0.3)
+    greedy = GreedySearch(no_repeat_ngram=3, max_length_b=99)
+    assert with_beam_size(greedy, 2) == BeamSearch(beam_size=2, no_repeat_ngram=3, max_length_b=99)
+    with pytest.raises(UserError, match="sampling"):
+        with_beam_size(Sampling(), 2)
+    with pytest.raises(UserError, match="beam_size"):
+        with_beam_size(BeamSearch(), 0)
