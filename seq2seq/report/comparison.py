@@ -1,12 +1,13 @@
 """Everything a report says, as plain values: what report.json holds and the HTML and Markdown pages show."""
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
 from seq2seq.errors import UserError
 from seq2seq.evaluation.lengths import length_differences
-from seq2seq.evaluation.metrics import evaluate_texts, signature_settings
+from seq2seq.evaluation.metrics import bleu_name, evaluate_texts, signature_settings
 from seq2seq.evaluation.significance import require_same_signature
 from seq2seq.evaluation.words import count_words, ngram_differences, ngram_matches, word_f1
 from seq2seq.report.effects import against, effects
@@ -14,7 +15,7 @@ from seq2seq.report.sentences import attention_examples, sentence_table
 from seq2seq.report.study import Run, Study, Texts
 from seq2seq.report.systems import System, average, average_buckets, average_number, find, group
 
-METRICS = ("bleu", "chrf", "ter")
+METRICS = ("bleu", "chrf", "ter", "comet")
 CURVE_POINTS = 250
 
 
@@ -22,7 +23,7 @@ def compare(study: Study, baseline: str | None = None, split: str | None = None)
     """Compare all runs of a study on one test set; outside systems are scored on the way.
 
     `baseline` names the system that the others are tested against (default: the fixed-context model, else the one with
-    the lowest BLEU); `split` the test set (default "test", else the first that all runs have).
+    the lowest BLEU); `split` the test set (default "test_joined", else "test", else the first that all runs have).
 
     Raises UserError when the runs were scored on different test sets or with different signatures, or when `baseline`
     or `split` is unknown.
@@ -56,14 +57,16 @@ def compare(study: Study, baseline: str | None = None, split: str | None = None)
         "languages": first.metrics.get("languages"),
         "segments": first.metrics["splits"][split]["segments"],
         "baseline": base.name,
+        "bleu_name": bleu_name(first.metrics["splits"][split]["bleu"]["signature"]),
         "signatures": {
-            metric: first.metrics["splits"][split][metric]["signature"]
+            metric: next(run.metrics["splits"][split][metric]["signature"] for run in runs if _has(run, split, metric))
             for metric in METRICS
-            if _has(first, split, metric)
+            if any(_has(run, split, metric) for run in runs)
         },
         "bootstrap": first.metrics["splits"][split].get("bootstrap"),
         "systems": entries,
         "other_splits": _other_splits(systems, split),
+        "parts": _parts(systems, split),
         "training": {system.name: _curve(system.runs[0].history) for system in systems if system.runs[0].history},
         "length_differences": {
             system.name: length_differences(_hypotheses(system, split), texts.references) for system in shown if texts
@@ -94,7 +97,7 @@ def _choose_split(runs: Sequence[Run], wanted: str | None) -> str:
             f"no test set was scored by every run: {runs[0].name} has {', '.join(each[0])}, others have not;"
             "\nscore them with `seq2seq evaluate`, or report on runs of one data set only"
         )
-    return "test" if "test" in common else common[0]
+    return next((split for split in ("test_joined", "test") if split in common), common[0])
 
 
 def _shared_texts(runs: Sequence[Run], split: str) -> Texts | None:
@@ -176,8 +179,6 @@ def _entry(system: System, split: str, test: Mapping[str, Any] | None) -> dict[s
     entry["search"] = decoding[0].get("search")
     tables = [score.get("by_length") or [] for score in scores]
     entry["by_length"] = average_buckets(tables, lambda bucket: bucket["low"], ("bleu", "chrf"))
-    parts = [score.get("by_part") or [] for score in scores]
-    entry["by_part"] = average_buckets(parts, lambda bucket: bucket["part"], ("bleu",))
     beams = [score.get("by_beam_size") or [] for score in scores]
     entry["by_beam_size"] = average_buckets(beams, lambda bucket: bucket["beam_size"], ("bleu",))
     return entry
@@ -203,8 +204,35 @@ def _other_splits(systems: Sequence[System], main: str) -> list[dict[str, Any]]:
         require_same_signature(signatures)
         signature = next(iter(signatures.values()))
         segments = having[0].runs[0].metrics["splits"][split]["segments"]
-        result.append({"split": split, "segments": segments, "systems": tables, "signature": signature})
+        result.append(
+            {
+                "split": split,
+                "segments": segments,
+                "systems": tables,
+                "signature": signature,
+                "bleu_name": bleu_name(signature),
+            }
+        )
     return result
+
+
+def _parts(systems: Sequence[System], main: str) -> list[dict[str, Any]]:
+    """BLEU of the 1st, 2nd, ... part in each test set of joined segments that belongs to the main one:
+    {"split", "systems": {name: [{"part", "segments", "bleu"}]}}."""
+    base = re.sub(r"_(joined|x\d+)$", "", main)
+    names = dict.fromkeys(split for system in systems for run in system.runs for split in run.metrics["splits"])
+    found = []
+    for split in names:
+        if split != main and not re.fullmatch(rf"{re.escape(base)}_x\d+", split):
+            continue
+        tables = {}
+        for system in systems:
+            own = [run.metrics["splits"].get(split, {}).get("by_part") for run in system.runs]
+            if all(own):
+                tables[system.name] = average_buckets(own, lambda bucket: bucket["part"], ("bleu",))
+        if tables:
+            found.append({"split": split, "systems": tables})
+    return found
 
 
 def _curve(history: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -10,11 +10,12 @@ from seq2seq.report.draw import Chart, Point, Series, short_number
 def figures(report: Mapping[str, Any]) -> dict[str, Chart]:
     """File name (without ending) -> chart, in the order of the report; charts without data are left out."""
     charts = {
-        "bleu-by-length": _by_length(report, "bleu", "BLEU"),
+        "bleu-by-length": _by_length(report, "bleu", report["bleu_name"]),
         "chrf-by-length": _by_length(report, "chrf", "chrF"),
-        "bleu-by-part": _by_part(report),
-        "validation-bleu-by-time": _training(report, "seconds", "valid_bleu", "Validation BLEU"),
-        "validation-bleu-by-update": _training(report, "update", "valid_bleu", "Validation BLEU"),
+        **{part_figure(report, table): _by_part(report, table) for table in report["parts"]},
+        "bleu-by-beam-size": _by_beam_size(report),
+        "validation-bleu-by-time": _training(report, "seconds", "valid_bleu", f"Validation {report['bleu_name']}"),
+        "validation-bleu-by-update": _training(report, "update", "valid_bleu", f"Validation {report['bleu_name']}"),
         "validation-perplexity-by-time": _training(
             report, "seconds", "valid_perplexity", "Validation perplexity", logarithmic=True
         ),
@@ -47,23 +48,38 @@ def _by_length(report: Mapping[str, Any], metric: str, name: str) -> Chart:
     return Chart(f"{name} by source length", "Words in the source sentence", name, series, ticks)
 
 
-def _by_part(report: Mapping[str, Any]) -> Chart:
-    parts = _union(report, "by_part", lambda bucket: bucket["part"])
-    series = [
-        Series(
-            system["name"],
-            system["colour"],
-            [
-                _point(parts.index(part["part"]), part["bleu"], f"{system['name']}, part {part['part']}: BLEU")
-                for part in system["by_part"]
-            ],
-        )
-        for system in _in_colour_order(report)
-        if system["by_part"]
-    ]
-    return Chart(
-        "BLEU by position in the segment", "Part of the segment", "BLEU", series, [(str(p), "") for p in parts]
-    )
+def part_figure(report: Mapping[str, Any], table: Mapping[str, Any]) -> str:
+    """Name of the figure for one entry of report["parts"]."""
+    return "bleu-by-part" if len(report["parts"]) == 1 else f"bleu-by-part-{table['split'].rpartition('_')[2]}"
+
+
+def _by_part(report: Mapping[str, Any], table: Mapping[str, Any]) -> Chart:
+    name = report["bleu_name"]
+    parts = sorted({part["part"] for own in table["systems"].values() for part in own})
+    series = []
+    for system in _in_colour_order(report):
+        points = [
+            _point(parts.index(part["part"]), part["bleu"], f"{system['name']}, part {part['part']}: {name}")
+            for part in table["systems"].get(system["name"], [])
+        ]
+        if points:
+            series.append(Series(system["name"], system["colour"], points))
+    title = f"{name} by position in the segment, {table['split']}"
+    return Chart(title, "Part of the segment", name, series, [(str(part), "") for part in parts])
+
+
+def _by_beam_size(report: Mapping[str, Any]) -> Chart:
+    name = report["bleu_name"]
+    sizes = _union(report, "by_beam_size", lambda bucket: bucket["beam_size"])
+    series = []
+    for system in _in_colour_order(report):
+        points = [
+            _point(sizes.index(beam["beam_size"]), beam["bleu"], f"{system['name']}, beam {beam['beam_size']}: {name}")
+            for beam in system["by_beam_size"]
+        ]
+        if points:
+            series.append(Series(system["name"], system["colour"], points))
+    return Chart(f"{name} by beam size", "Beam size", name, series, [(str(size), "") for size in sizes])
 
 
 def _training(report: Mapping[str, Any], x: str, y: str, y_label: str, logarithmic: bool = False) -> Chart:

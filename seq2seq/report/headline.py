@@ -18,12 +18,13 @@ def headline(report: Mapping[str, Any]) -> str:
             f"{high['name']} keeps {high['retention']['score']:.0%}."
         )
     if len(systems) == 1:
-        return f"{top['name']} reaches {top['bleu']['score']:.1f} BLEU."
+        return f"{top['name']} reaches {top['bleu']['score']:.1f} {report['bleu_name']}."
     other = next((s for s in systems if s["name"] == report["baseline"] and s is not top), systems[1])
     sure = top["p_value"] if other["name"] == report["baseline"] else None
     word = "" if sure is None else f" (p = {sure:.3f})" if sure >= 0.001 else " (p < 0.001)"
     gain = top["bleu"]["score"] - other["bleu"]["score"]
-    return f"{top['name']} reaches {top['bleu']['score']:.1f} BLEU, {gain:.1f} more than {other['name']}{word}."
+    reached = f"{top['bleu']['score']:.1f} {report['bleu_name']}"
+    return f"{top['name']} reaches {reached}, {gain:.1f} more than {other['name']}{word}."
 
 
 def fairness(report: Mapping[str, Any]) -> list[str]:

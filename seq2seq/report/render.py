@@ -16,7 +16,7 @@ from seq2seq.files import atomic_write
 from seq2seq.report import tables
 from seq2seq.report.comparison import compare
 from seq2seq.report.draw import draw, short_number, short_time, standalone
-from seq2seq.report.figures import figures
+from seq2seq.report.figures import figures, part_figure
 from seq2seq.report.headline import fairness, headline
 from seq2seq.report.study import Study
 
@@ -136,6 +136,9 @@ def _environment() -> Environment:
         "rows": tables.summary_rows,
         "by_length": by_length_rows,
         "other_rows": other_rows,
+        "part_rows": part_rows,
+        "part_figure": part_figure,
+        "beam_rows": beam_rows,
         "effect_rows": effect_rows,
         "example_rows": example_rows,
     }
@@ -157,11 +160,37 @@ def by_length_rows(report: Mapping[str, Any], metric: str) -> list[list[str]]:
 
 def other_rows(other: Mapping[str, Any]) -> list[list[str]]:
     """Scores of another test set."""
-    metrics = ("bleu", "chrf", "ter")
+    headings = {"bleu": other["bleu_name"], "chrf": "chrF", "ter": "TER"}
     rows = [
-        [name, *(tables.score_text(scores[metric]) for metric in metrics)] for name, scores in other["systems"].items()
+        [name, *(tables.score_text(scores[metric]) for metric in headings)] for name, scores in other["systems"].items()
     ]
-    return [["System", "BLEU", "chrF", "TER"], *rows]
+    if any(scores["retention"] for scores in other["systems"].values()):
+        headings["retention"] = "Retention"
+        for row, scores in zip(rows, other["systems"].values(), strict=True):
+            row.append(f"{scores['retention']['score']:.0%}" if scores["retention"] else tables.NONE)
+    return [["System", *headings.values()], *rows]
+
+
+def part_rows(table: Mapping[str, Any]) -> list[list[str]]:
+    """BLEU of each part of joined segments; the last column is the last part's share of the first's."""
+    count = max(len(parts) for parts in table["systems"].values())
+    rows = [["System", *(f"Part {number}" for number in range(1, count + 1)), "Last / first"]]
+    for name, parts in table["systems"].items():
+        scores = [part["bleu"]["score"] for part in parts]
+        kept = f"{scores[-1] / scores[0]:.0%}" if scores[0] else tables.NONE
+        rows.append([name, *(tables.score_text(part["bleu"]) for part in parts), kept])
+    return rows
+
+
+def beam_rows(report: Mapping[str, Any]) -> list[list[str]]:
+    """What the size of the beam does to BLEU, length and speed."""
+    rows = [["System", "Beam", report["bleu_name"], "Length", "Sentences/s"]]
+    for system in report["systems"]:
+        for beam in system["by_beam_size"]:
+            length = f"{beam['length_ratio']:.2f}" if beam.get("length_ratio") else tables.NONE
+            speed = short_number(beam["sentences_per_second"]) if beam.get("sentences_per_second") else tables.NONE
+            rows.append([system["name"], str(beam["beam_size"]), tables.score_text(beam["bleu"]), length, speed])
+    return rows
 
 
 def effect_rows(report: Mapping[str, Any]) -> list[list[str]]:

@@ -92,10 +92,19 @@ def _short_names(grouped: Mapping[str, Sequence[Run]]) -> list[str]:
     if len(data) == 1 and (suffix := f"-{data.pop()}"):
         short = [name.removesuffix(suffix) for name in names]
     last = [name.rpartition("/")[2] for name in short]
-    for candidate in (last, short):
+    for candidate in (without_common_start(last), last, short):
         if len(set(candidate)) == len(names) and all(candidate):
             return candidate
     return names
+
+
+def without_common_start(names: Sequence[str]) -> list[str]:
+    """multi30k_rnn, multi30k_luong -> rnn, luong: whole words that all names begin with are left out."""
+    words = [re.split(r"(?<=[_-])", name) for name in names]
+    shared = 0
+    while len(names) > 1 and all(len(own) > shared + 1 and own[shared] == words[0][shared] for own in words):
+        shared += 1
+    return ["".join(own[shared:]) for own in words]
 
 
 def colours(models: Sequence[str]) -> list[int]:

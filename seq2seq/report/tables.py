@@ -30,7 +30,10 @@ def columns(report: Mapping[str, Any]) -> list[Column]:
     everything = [
         _number("parameters", "Params", "Trained numbers, tied ones counted once", short_number, rising=False),
         _metric(
-            "bleu", "BLEU", "sacreBLEU with its 95% bootstrap interval; ± is the deviation over seeds", _with_interval
+            "bleu",
+            report["bleu_name"],
+            "sacreBLEU with its 95% bootstrap interval; ± is the deviation over seeds",
+            _with_interval,
         ),
         Column(
             "p_value",
@@ -42,6 +45,7 @@ def columns(report: Mapping[str, Any]) -> list[Column]:
         ),
         _metric("chrf", "chrF", "Character n-gram F-score by sacreBLEU", _with_deviation),
         _metric("ter", "TER", "Translation edit rate by sacreBLEU; lower is better", _with_deviation, rising=False),
+        _metric("comet", "COMET", "Learned metric, on its model's own scale", _thousandths),
         _metric("retention", "Retention", "BLEU at 40+ source words divided by BLEU at 10 to 19", _percent),
         _number(
             "perplexity", "Perplexity", "Per target token; comparable with the same tokenizer only", _two, rising=False
@@ -73,7 +77,7 @@ def cell(column: Column, system: Mapping[str, Any]) -> str:
 def best(column: Column, systems: Sequence[Mapping[str, Any]]) -> float | None:
     """The value to print in bold; only scores have one."""
     values = [value for system in systems if (value := column.value(system)) is not None]
-    if column.key not in ("bleu", "chrf", "ter", "retention", "alignment_error_rate") or len(values) < 2:
+    if column.key not in ("bleu", "chrf", "ter", "comet", "retention", "alignment_error_rate") or len(values) < 2:
         return None
     return max(values) if column.rising else min(values)
 
@@ -165,6 +169,11 @@ def _with_interval(score: Mapping[str, Any]) -> str:
 def _with_deviation(score: Mapping[str, Any]) -> str:
     deviation = score.get("deviation")
     return f"{score['score']:.1f}" + (f" ± {deviation:.1f}" if deviation is not None else "")
+
+
+def _thousandths(score: Mapping[str, Any]) -> str:
+    deviation = score.get("deviation")
+    return f"{score['score']:.3f}" + (f" ± {deviation:.3f}" if deviation is not None else "")
 
 
 def _percent(score: Mapping[str, Any]) -> str:
