@@ -129,12 +129,6 @@ def test_every_choice_composes_and_checks(group: str, option: str) -> None:
     check(config, "train", ignore=("hydra",))
 
 
-@pytest.mark.parametrize("name", dict(configuration.groups()).get("experiment", []))
-def test_every_experiment_composes_and_checks(name: str) -> None:
-    config = configuration.compose("compare", [f"experiment={name}"])
-    check(config, "compare", ignore=("hydra",))
-
-
 def test_plain_values_are_held_against_hints() -> None:
     assert fits(1, int) and fits(1, float) and fits(None, int | None) and fits("a", str | int)
     assert not fits(True, int) and not fits("1", int) and not fits(1.5, int | None) and not fits(None, str)
