@@ -49,7 +49,8 @@ def parser() -> argparse.ArgumentParser:
             description=doc,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        one.add_argument("--threads", type=int, help="CPU threads (default: OMP_NUM_THREADS, else all cores)")
+        if module is not complexity:
+            one.add_argument("--threads", type=int, help="CPU threads (default: OMP_NUM_THREADS, else all cores)")
         one.add_argument("--output", type=Path, default=module.OUTPUT, metavar="PATH", help="default: %(default)s")
         module.add_arguments(one)
     return main
@@ -63,7 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
     unknown = [text for text in rest if text.startswith("--") or not hasattr(options, "overrides")]
     if unknown:
         parser().error(f"unrecognized arguments: {' '.join(unknown)}")
-    if options.threads is not None:
+    if getattr(options, "threads", None) is not None:
         os.environ["OMP_NUM_THREADS"] = str(options.threads)
     record = Record(options.command, arguments)
     try:

@@ -1,11 +1,12 @@
 """Time and memory of one layer against the length n of its sequence, with fitted exponents, beside the textbook table.
 
-Forward and backward of our own layers on one sequence (--width features, float32, one thread unless --threads says
-otherwise): recurrent (RecurrentEncoder, a GRU in both directions), convolutional (GatedConvolution, kernel 3), full
-self-attention (MultiHeadAttention, 4 heads) once with its n x n weights made, as the equation says, and once by the
-fused kernel that never holds them, and self-attention restricted to --radius positions on either side.
+Forward and backward of our own layers on one sequence (--width features, float32, one thread): recurrent
+(RecurrentEncoder, a GRU in both directions), convolutional (GatedConvolution, kernel 3), full self-attention
+(MultiHeadAttention, 4 heads) once with its n x n weights made, as the equation says, and once by the fused kernel that
+never holds them, and self-attention restricted to --radius positions on either side.
 
-Time is the fastest of several repetitions: what the work takes when nothing disturbs it. Memory is what the forward
+Time is processor time (on a machine that does nothing else the same as time on the clock), the least of several
+repetitions: what the work takes when nothing disturbs it. Memory is what the forward
 pass keeps for the backward pass (saved_tensors_hooks, each storage once, parameters left out) and the output; so it is
 exact and the same on every machine, and leaves out what lives only within one operation.
 
@@ -17,6 +18,7 @@ from --fit-from up: below that the parts that are linear in n (projections, feed
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -61,8 +63,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         **sizes,
         "lengths": sorted(options.lengths),
         "repetitions": options.repetitions,
-        "threads": options.threads or 1,
     }
+    os.environ["OMP_NUM_THREADS"] = "1"
     layers = {name: fresh("complexity.measure", {**settings, "layer": name}) for name in options.layers}
     range_of_fit = [n for n in settings["lengths"] if n >= options.fit_from]
     for name, layer in layers.items():
@@ -103,7 +105,7 @@ def measure(settings: dict[str, Any]) -> dict[str, Any]:
     """Seconds and bytes of one layer at each length."""
     import torch
 
-    torch.set_num_threads(settings["threads"])
+    torch.set_num_threads(1)
     torch.manual_seed(1)
     layer, forward = build(settings)
     seconds, sizes = [], []
@@ -114,9 +116,9 @@ def measure(settings: dict[str, Any]) -> dict[str, Any]:
         for _ in range(settings["repetitions"] + 1):
             layer.zero_grad()
             inputs.grad = None
-            began = time.perf_counter()
+            began = time.process_time()
             forward(inputs).backward(gradient)
-            times.append(time.perf_counter() - began)
+            times.append(time.process_time() - began)
         seconds.append(min(times[1:]))
         sizes.append(kept_bytes(layer, forward, inputs))
     return {"seconds": seconds, "bytes": sizes, "parameters": sum(p.numel() for p in layer.parameters())}

@@ -39,7 +39,7 @@ def draw(path: Path, settings: dict[str, Any], layers: dict[str, Any], fit: Sequ
         "ytick.color": INK,
     }
     panels = (
-        ("seconds", "time, forward and backward", lambda value, _: f"{value * 1e3:g} ms"),
+        ("seconds", "processor time, forward and backward", lambda value, _: f"{value * 1e3:g} ms"),
         ("bytes", "memory kept for the backward pass", lambda value, _: f"{value:g} MB"),
     )
     with matplotlib.rc_context(style):
@@ -64,7 +64,7 @@ def draw(path: Path, settings: dict[str, Any], layers: dict[str, Any], fit: Sequ
         fitted = f"; exponents fitted over n = {fit[0]} to {fit[-1]}" if len(fit) > 1 else ""
         figure.supxlabel(
             f"one layer, width {settings['width']}, batch 1, {settings['heads']} heads, kernel {settings['kernel']}, "
-            f"radius {settings['radius']}, CPU threads: {settings['threads']}{fitted}",
+            f"radius {settings['radius']}, one CPU thread{fitted}",
             fontsize=10,
         )
         with atomic_write(path) as stream:

@@ -63,7 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--repetitions", type=int, default=3, metavar="N")
     parser.add_argument("--beam-sentences", type=int, default=320, metavar="N", help="for beam search in PyTorch")
-    parser.add_argument("--updates", type=int, default=60, metavar="N", help="measured, after a warm-up of 10")
+    parser.add_argument("--warm-up", type=int, default=10, metavar="N", help="updates before the clock starts")
+    parser.add_argument("--updates", type=int, default=60, metavar="N", help="updates measured")
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -114,7 +115,8 @@ class Work:
             overrides = [*self.overrides(model), *more]
             if not (self.folder / "cache").exists():
                 fresh("training.prepare", {"overrides": overrides})
-            run = fresh("training.measure", {"overrides": overrides, "warm_up": 10, "updates": self.options.updates})
+            settings = {"overrides": overrides, "warm_up": self.options.warm_up, "updates": self.options.updates}
+            run = fresh("training.measure", settings)
             value = run["target_tokens_per_second"]
             started = startup.first_update(overrides)
             found.append({**entry(name, value, run), "startup_seconds": started, "details": run})
@@ -145,7 +147,7 @@ class Work:
         what = "train" if group.startswith("train") else "decode"
         command = ["bash", str(self.options.peers / "run_bench.sh"), what, "1", f"^{group}_({self.options.rivals})$"]
         own = {"OUT": str(output), "BEAM_INPUT": str(self.beam_input), "THREADS": str(threads(self.options.threads))}
-        own["BENCH_STEPS"] = str(self.options.updates)
+        own |= {"BENCH_WARMUP": str(self.options.warm_up), "BENCH_STEPS": str(self.options.updates)}
         done = subprocess.run(command, env={**os.environ, **own}, stdout=subprocess.PIPE, text=True, check=True)
         self.failed += [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
         lines = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]

@@ -190,7 +190,10 @@ def test_the_exponent_of_a_known_law(power: float) -> None:
     assert complexity.exponent(lengths, values, 512) is None
 
 
-def test_complexity_measures_fits_and_draws(here: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_complexity_measures_fits_and_draws(
+    here: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     sizes = ["--lengths", "64", "128", "256", "--fit-from", "64", "--width", "8", "--radius", "2"]
     assert benchmark.main(["complexity", *sizes, "--repetitions", "1", "--output", str(tmp_path)]) == 0
     assert "O(n^2 d)" in capsys.readouterr().out
@@ -350,7 +353,7 @@ def test_rivals_say_what_they_need(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_fresh_process_has_memory_of_its_own() -> None:
     """A process of its own measures a layer; its peak would hold this process's if it were inherited."""
     ballast = torch.ones(2**26)
-    settings = {"layer": "convolution", "lengths": [8], "repetitions": 1, "threads": 1}
+    settings = {"layer": "convolution", "lengths": [8], "repetitions": 1}
     found = fresh("complexity.measure", {**settings, "width": 4, "heads": 2, "kernel": 3, "radius": 1})
     assert found["parameters"] == 2 * 4 * 4 * 3 + 2 * 4 and len(found["seconds"]) == 1
     code = "from benchmarks.process import peak_memory_mb; print(peak_memory_mb())"
