@@ -12,6 +12,7 @@ from seq2seq.evaluation.metrics import (
     CorpusStatistics,
     bleu_by_part,
     bleu_metric,
+    bleu_name,
     evaluate_texts,
     repetition_rate,
     retention,
@@ -202,6 +203,22 @@ def test_blank_output_scores_zero():
     result = evaluate_texts(["", ""], ["a b c d", "e f g h"], ["x", "y"], samples=10)
     assert (result["bleu"]["score"], result["chrf"]["score"], result["length_ratio"]) == (0, 0, 0)
     assert result["ter"]["score"] == 100
+
+
+@pytest.mark.parametrize(
+    ("tokenize", "lowercase", "name"),
+    [
+        ("13a", False, "BLEU"),
+        ("none", True, "BLEU (tokenised, lower-cased)"),
+        ("none", False, "BLEU (tokenised)"),
+        ("char", True, "BLEU (tok:char, lower-cased)"),
+    ],
+)
+def test_bleu_is_named_by_its_protocol(tokenize, lowercase, name):
+    signature = evaluate_texts(["a"], ["a"], ["b"], tokenize=tokenize, lowercase=lowercase, samples=2)["bleu"][
+        "signature"
+    ]
+    assert bleu_name(signature) == name
 
 
 def test_bad_input_is_refused_with_the_way_out():

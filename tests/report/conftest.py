@@ -81,6 +81,7 @@ def write_run(
     *,
     data: str = "grammar",
     tokenize: str = "13a",
+    lowercase: bool = False,
     test_seed: int = 1,
     longest: int = 70,
     config: dict[str, Any] | None = None,
@@ -99,7 +100,7 @@ def write_run(
             lines = [json.dumps(example) for example in attention_of(sources, hypotheses)]
             (folder / f"{split}.attention.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
         scores[split] = {
-            **evaluate_texts(hypotheses, references, sources, tokenize=tokenize, samples=40),
+            **evaluate_texts(hypotheses, references, sources, tokenize=tokenize, lowercase=lowercase, samples=40),
             "perplexity": 4.2 if model == "rnn" else 1.6,
             "nll": 0.5,
             "decoding": {"seconds": 3.0, "sentences_per_second": 210.0, "search": {"beam_size": 5}},

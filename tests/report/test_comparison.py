@@ -8,6 +8,7 @@ from seq2seq.report.comparison import compare
 from seq2seq.report.effects import differences
 from seq2seq.report.headline import fairness, headline
 from seq2seq.report.study import collect
+from seq2seq.report.systems import without_common_start
 
 SCORE = {"_target_": "seq2seq.attention.GeneralScore", "query_width": 256, "key_width": 256}
 
@@ -111,6 +112,44 @@ def test_different_test_sets_are_refused(tmp_path, make_run):
         (tmp_path / "rnn" / "metrics.json").read_text().replace('"splits": {"test"', '"splits": {"other"')
     )
     with pytest.raises(UserError, match="no test set was scored by every run"):
+        compare(collect(tmp_path))
+
+
+def test_names_lose_the_words_that_all_begin_with(tmp_path, make_run):
+    for model in ("rnn", "luong"):
+        make_run(tmp_path / f"multi30k_tok_{model}-seed1", model, segments=5)
+    make_run(tmp_path / "multi30k_tok_luong_local-seed1", "luong", 2, segments=5)
+    assert set(by_name(compare(collect(tmp_path)))) == {"rnn", "luong", "luong_local"}
+    assert without_common_start(["a_b", "a_b_c"]) == ["b", "b_c"]
+    assert without_common_start(["alone_x"]) == ["alone_x"]
+    assert without_common_start(["ab", "ac"]) == ["ab", "ac"]
+
+
+def test_the_set_of_all_lengths_is_shown_first_and_the_parts_of_its_family(tmp_path, make_run):
+    splits = ("test", "test_x2", "test_x3", "test_joined", "test_2017", "test_2017_x2")
+    for model, drop in (("rnn", 0.5), ("conv", 0.9)):
+        folder = make_run(tmp_path / f"{model}-grammar-seed1", model, segments=6, splits=splits)
+        metrics = json.loads((folder / "metrics.json").read_text())
+        for split, count in (("test_x2", 2), ("test_x3", 3), ("test_2017_x2", 2)):
+            metrics["splits"][split]["by_part"] = [
+                {"part": p + 1, "segments": 6, "bleu": {"score": 40.0 * drop**p}} for p in range(count)
+            ]
+        (folder / "metrics.json").write_text(json.dumps(metrics))
+    report = compare(collect(tmp_path))
+    assert report["split"] == "test_joined"
+    assert [table["split"] for table in report["parts"]] == ["test_x2", "test_x3"]
+    forgotten = [part["bleu"]["score"] for part in report["parts"][1]["systems"]["rnn"]]
+    assert forgotten == [40.0, 20.0, 10.0]
+    assert [table["split"] for table in compare(collect(tmp_path), split="test_2017_x2")["parts"]] == ["test_2017_x2"]
+
+
+def test_comet_is_compared_only_with_the_same_model(tmp_path, make_run):
+    for model, signature in (("rnn", "comet:a"), ("conv", "comet:b")):
+        folder = make_run(tmp_path / model, model, segments=5)
+        metrics = json.loads((folder / "metrics.json").read_text())
+        metrics["splits"]["test"]["comet"] = {"score": 0.5, "low": 0.4, "high": 0.6, "signature": signature}
+        (folder / "metrics.json").write_text(json.dumps(metrics))
+    with pytest.raises(UserError, match=r"different signatures.*conv has comet:b.*rnn has comet:a"):
         compare(collect(tmp_path))
 
 

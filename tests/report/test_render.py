@@ -135,20 +135,44 @@ def test_a_single_run_without_texts_or_history_makes_a_report(tmp_path, make_run
     assert "has no test.hyp.txt" in page
 
 
-def test_parts_beams_and_seeds_are_shown(tmp_path, make_run):
+def test_parts_beams_seeds_alignments_and_comet_are_shown(tmp_path, make_run):
     for seed in (1, 2):
-        folder = make_run(tmp_path / "runs" / f"rnn-grammar-seed{seed}", "rnn", seed, segments=6)
+        splits = ("test", "test_x2", "test_x3")
+        folder = make_run(tmp_path / "runs" / f"luong-grammar-seed{seed}", "luong", seed, segments=6, splits=splits)
         metrics = json.loads((folder / "metrics.json").read_text())
         score = {"score": 20.0 + seed, "low": 19.0, "high": 24.0}
-        test = metrics["splits"]["test"]
-        test["by_part"] = [{"part": p, "segments": 6, "bleu": {**score, "score": 50.0 / p}} for p in (1, 2)]
-        test["by_beam_size"] = [{"beam_size": 7, "bleu": score, "sentences_per_second": 88.0}]
+        for split, count in (("test_x2", 2), ("test_x3", 3)):
+            parts = [{"part": p, "segments": 6, "bleu": {**score, "score": 54.0 / p}} for p in range(1, count + 1)]
+            metrics["splits"][split]["by_part"] = parts
+        beam = {"beam_size": 7, "bleu": score, "length_ratio": 0.98, "sentences_per_second": 88.0}
+        comet = {"score": 0.7 + seed / 10, "low": 0.7, "high": 0.95, "signature": "comet:wmt22|version:2.2.7"}
+        metrics["splits"]["test"] |= {"by_beam_size": [beam], "alignment_error_rate": 0.25, "comet": comet}
         (folder / "metrics.json").write_text(json.dumps(metrics))
     files, _ = build_report(collect(tmp_path / "runs"), tmp_path / "out")
-    page = files.html.read_text(encoding="utf-8")
-    assert 'id="figure-bleu-by-part"' in page
-    assert "Effect of the beam" in page and "21.5 ± 0.7 [19.0, 24.0]" in page
-    assert "bleu-by-part.svg" in files.markdown.read_text(encoding="utf-8")
+    page, markdown = (path.read_text(encoding="utf-8") for path in (files.html, files.markdown))
+    for part in ("x2", "x3"):
+        assert f'id="figure-bleu-by-part-{part}"' in page and f"bleu-by-part-{part}.svg" in markdown
+    assert 'id="figure-bleu-by-beam-size"' in page and "bleu-by-beam-size.svg" in markdown
+    assert "comet:wmt22|version:2.2.7" in page and "comet:wmt22|version:2.2.7" in markdown
+    for text in (page, markdown):
+        assert "What is forgotten" in text and "33%" in text  # part 3 of part 1
+        assert "Effect of the beam" in text and "21.5 ± 0.7 [19.0, 24.0]" in text and "0.98" in text
+        assert "AER" in text and "25.0%" in text and "0.850 ± 0.071" in text
+
+
+def test_bleu_is_named_by_its_protocol_wherever_it_stands(tmp_path, make_run):
+    for model in ("rnn", "conv"):
+        own = make_run(tmp_path / "runs" / model, model, segments=8, longest=9, tokenize="none", lowercase=True)
+        assert own.is_dir()
+    files, report = build_report(collect(tmp_path / "runs"), tmp_path / "out")
+    named = "BLEU (tokenised, lower-cased)"
+    assert report["bleu_name"] == named
+    page, markdown = (path.read_text(encoding="utf-8") for path in (files.html, files.markdown))
+    assert f"{named}, " in page.split("<h1>")[1].split("</h1>")[0]
+    assert f">{named}</button>" in page and f"| {named} |" in markdown.replace("  ", " ").replace("  ", " ")
+    for figure in ("bleu-by-length", "validation-bleu-by-update"):
+        assert named in (tmp_path / "out" / "figures" / f"{figure}.svg").read_text(encoding="utf-8")
+    assert "BLEU by source length" not in markdown.replace(named, "").replace("![BLEU by source length]", "")
 
 
 def test_large_test_sets_are_thinned_for_the_browser(tmp_path, make_run, monkeypatch):
