@@ -18,15 +18,12 @@ STEPS = 5
 
 def dry_run(config: DictConfig, data: TranslationData) -> int:
     """Prepare the data (which stays in the cache), take a few updates on its first batches, print what was seen."""
-    import torch
-
     from seq2seq.training.loss import Criterion
     from seq2seq.training.progress import seed_everything
 
     data.prepare()
     trainer = build(config.trainer)
-    if trainer.threads is not None:
-        torch.set_num_threads(trainer.threads)
+    trainer.apply_to_torch()
     seed_everything(config.seed, 0)
     model = build(config.model, **data.vocabulary())
     print("segments    " + ", ".join(f"{split} {size:,}" for split, size in data.sizes.items()))

@@ -32,8 +32,9 @@ class Progress:
 
     update: optimizer steps taken. loader: the state of the training loader after the last batch trained on. seconds:
     wall time of training, all told and over all resumes; aside_seconds: the part of it that validation and saving
-    took. cpu_seconds: processor time of training in the first process. skipped: updates dropped because something in them was not finite. stale: validations since the best.
-    pending: a validation was due at this update but has not been done. stopped: why training is over, if it is.
+    took. cpu_seconds: processor time of training in the first process. skipped: updates dropped because something in
+    them was not finite. stale: validations since the best. pending: a validation was due at this update but has not
+    been done. stopped: why training is over, if it is.
     """
 
     update: int = 0

@@ -31,6 +31,8 @@ from seq2seq.training.validation import Score, Validator
 
 logger = logging.getLogger(__name__)
 
+MATMUL_PRECISIONS = ("highest", "high", "medium")
+
 
 @dataclass(frozen=True)
 class TrainerSettings:
@@ -40,8 +42,8 @@ class TrainerSettings:
     whichever comes first; at least one is needed (None: no such limit). accumulate_grad_batches: micro-batches an
     update. gradient_clip_val: largest norm of the gradient of the mean loss per token. val_check_interval: see
     `ValidationInterval`. log_every_n_steps: updates a history line. threads: CPU threads of torch (None: its own
-    choice). max_skipped: non-finite updates in a row that end training. validation_tokens: padded target tokens of
-    an evaluation batch. compile: torch.compile encoder and decoder.
+    choice). matmul_precision: see torch.set_float32_matmul_precision. max_skipped: non-finite updates in a row that end
+    training. validation_tokens: padded target tokens of an evaluation batch. compile: torch.compile encoder and decoder.
     """
 
     accelerator: str = "cpu"
@@ -57,6 +59,7 @@ class TrainerSettings:
     val_check_interval: Interval = 1.0
     log_every_n_steps: int = 50
     threads: int | None = None
+    matmul_precision: str = "highest"
     max_skipped: int = 10
     validation_tokens: int = 4000
     compile: bool = False
@@ -69,12 +72,21 @@ class TrainerSettings:
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise UserError(f"trainer.{name} must be positive or null, got {value}")
+        if self.matmul_precision not in MATMUL_PRECISIONS:
+            choices = ", ".join(MATMUL_PRECISIONS)
+            raise UserError(f"trainer.matmul_precision={self.matmul_precision} is unknown\nChoose one of {choices}.")
         if self.max_steps is None and self.max_epochs is None and self.max_time is None:
             raise UserError("training would never end: set trainer.max_steps, trainer.max_epochs or trainer.max_time")
         if "spawn" in self.strategy or "fork" in self.strategy or "notebook" in self.strategy:
             raise UserError(f"trainer.strategy={self.strategy} is not supported\nUse ddp, which starts its processes.")
         self.limits()
         ValidationInterval(self.val_check_interval)
+
+    def apply_to_torch(self) -> None:
+        """Set torch's threads and the precision of its products for this process."""
+        torch.set_float32_matmul_precision(self.matmul_precision)
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)
 
     def limits(self) -> Limits:
         seconds = None if self.max_time is None else duration(self.max_time, "trainer.max_time")
@@ -178,8 +190,7 @@ def fit(
     """
     run_dir = Path(run_dir)
     folder = run_dir / "checkpoints"
-    if trainer.threads is not None:
-        torch.set_num_threads(trainer.threads)
+    trainer.apply_to_torch()
     module = TranslationModule(
         model,  # type: ignore[arg-type]
         criterion,

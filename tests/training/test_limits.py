@@ -61,6 +61,7 @@ def test_validation_intervals() -> None:
         ("max_time", "00:00:00:00"),
         ("strategy", "ddp_spawn"),
         ("threads", 0),
+        ("matmul_precision", "low"),
     ],
 )
 def test_impossible_settings_are_refused_by_name(key: str, value: object) -> None:
