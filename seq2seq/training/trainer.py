@@ -18,7 +18,7 @@ from seq2seq.errors import UserError
 from seq2seq.interfaces import Batch
 from seq2seq.search import Search
 from seq2seq.training.callbacks import AVERAGED, BEST, LAST, CallbackSettings, Supervisor
-from seq2seq.training.checkpoint import AtomicCheckpointIO, read_checkpoint
+from seq2seq.training.checkpoint import AtomicCheckpointIO
 from seq2seq.training.interruption import TrainingInterrupted, handlers_restored
 from seq2seq.training.limits import Interval, Limits, ValidationInterval
 from seq2seq.training.loss import Criterion
@@ -42,7 +42,7 @@ class TrainerSettings:
     whichever comes first; at least one is needed (None: no such limit). accumulate_grad_batches: micro-batches an
     update. gradient_clip_val: largest norm of the gradient of the mean loss per token. val_check_interval: see
     `ValidationInterval`. log_every_n_steps: updates a history line. threads: CPU threads of torch (None: its own
-    choice). matmul_precision: see torch.set_float32_matmul_precision. max_skipped: non-finite updates in a row that end
+    choice). matmul_precision: as torch's. max_skipped: non-finite updates in a row that end
     training. validation_tokens: padded target tokens of an evaluation batch. compile: torch.compile encoder and decoder.
     """
 
@@ -254,12 +254,6 @@ def make_validator(data: Data, search: Search, max_tokens: int, samples: int, sc
         samples,
         score,
     )
-
-
-def resumable(run_dir: str | Path) -> dict[str, Any] | None:
-    """The progress saved in a run's last checkpoint, or None if it has none. Raises UserError if it is damaged."""
-    path = Path(run_dir) / "checkpoints" / LAST
-    return dict(read_checkpoint(path)["seq2seq"]["progress"]) if path.is_file() else None
 
 
 def quieten_lightning() -> None:
