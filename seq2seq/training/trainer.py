@@ -42,8 +42,8 @@ class TrainerSettings:
     whichever comes first; at least one is needed (None: no such limit). accumulate_grad_batches: micro-batches an
     update. gradient_clip_val: largest norm of the gradient of the mean loss per token. val_check_interval: see
     `ValidationInterval`. log_every_n_steps: updates a history line. threads: CPU threads of torch (None: its own
-    choice). matmul_precision: as torch's. max_skipped: non-finite updates in a row that end
-    training. validation_tokens: padded target tokens of an evaluation batch. compile: torch.compile encoder and decoder.
+    choice). matmul_precision: as torch's. max_skipped: non-finite updates in a row that end training.
+    validation_tokens: padded target tokens of an evaluation batch. compile: torch.compile encoder and decoder.
     """
 
     accelerator: str = "cpu"
