@@ -26,7 +26,7 @@ COMMANDS = {
     "serve": "an HTTP service, and a page that shows what the models look at",
     "score": "log-probabilities that a model gives to translations",
     "average": "average several checkpoints into one bundle",
-    "export": "write a bundle, or a CTranslate2 model, from a checkpoint",
+    "export": "write a bundle, or a model for CTranslate2 or ONNX, from a checkpoint",
 }
 
 USAGE = """usage: seq2seq COMMAND [key=value ...]

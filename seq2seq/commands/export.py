@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 
 from seq2seq.errors import UserError
 
-FORMATS = ("bundle", "ctranslate2")
+FORMATS = ("bundle", "ctranslate2", "onnx")
 SAMPLE = 64
 """Segments on which an export is verified."""
 
@@ -20,22 +20,26 @@ SAMPLE = 64
 def main(config: DictConfig) -> int:
     from seq2seq.inference.bundle import load_bundle
 
-    output = Path(config.output)
+    output, checkpoint = Path(config.output), Path(config.checkpoint)
     if config.format not in FORMATS:
-        raise UserError(f"format={config.format!r} is unknown; choose {' or '.join(FORMATS)}")
-    if config.format == "bundle" and (config.quantization is not None or config.sample is not None):
-        raise UserError("quantization= and sample= belong to format=ctranslate2")
+        raise UserError(f"format={config.format!r} is unknown; choose {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
+    if config.format != "ctranslate2" and config.quantization is not None:
+        raise UserError("quantization= belongs to format=ctranslate2")
+    if config.format == "bundle" and config.sample is not None:
+        raise UserError("sample= belongs to format=ctranslate2 and format=onnx; a bundle is the model itself")
     if output.exists():
         raise UserError(f"output={output} exists already\nGive another folder, or remove it first.")
-    checkpoint = Path(config.checkpoint)
-    bundle = load_bundle(checkpoint)
+    bundle, metrics = load_bundle(checkpoint), run_metrics(checkpoint)
     if config.format == "bundle":
-        bundle.save(output, run_metrics(checkpoint))
+        bundle.save(output, metrics)
     else:
-        from seq2seq.inference.exporters import export_ctranslate2
+        from seq2seq.inference.exporters import export_ctranslate2, export_onnx
 
         sample = run_sources(checkpoint) if config.sample is None else read_sample(Path(config.sample))
-        found = export_ctranslate2(bundle, output, config.quantization, sample, run_metrics(checkpoint))
+        if config.format == "ctranslate2":
+            found = export_ctranslate2(bundle, output, config.quantization, sample, metrics)
+        else:
+            found = export_onnx(bundle, output, sample, metrics)
         print(found, file=sys.stderr)
     print(output)
     return 0

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import shutil
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,6 +29,7 @@ from seq2seq.data.tokenizer import TokenizerPair
 from seq2seq.errors import UserError
 from seq2seq.inference.build import build, read_yaml
 from seq2seq.inference.card import model_card
+from seq2seq.inference.folders import export_format, new_folder
 from seq2seq.search import BeamSearch, GreedySearch, Sampling, Search
 
 FORMAT = 1
@@ -60,23 +59,9 @@ class Bundle:
 
         metrics: as in a run's metrics.json, for the model card.
         """
-        folder = Path(folder)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-        try:
+        with new_folder(folder) as temporary:
             save_file(unique_tensors(self.model), temporary / WEIGHTS, metadata={"format": "pt"})
-            self.tokenizers.save(temporary)
-            unshared = json.loads(json.dumps(self.config))  # YAML writes shared parts as aliases, which loading refuses
-            text = yaml.safe_dump(unshared, sort_keys=False, allow_unicode=True)
-            (temporary / CONFIG).write_text(text, encoding="utf-8")
-            (temporary / CARD).write_text(
-                model_card(self.config, count_parameters(self.model), metrics), encoding="utf-8"
-            )
-            temporary.chmod(0o755)
-            replace_folder(temporary, folder)
-        except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise
+            write_companions(self, self.config, temporary, metrics)
 
     @classmethod
     def load(cls, folder: str | Path, device: torch.device | str = "cpu") -> Bundle:
@@ -111,9 +96,21 @@ def load_bundle(path: str | Path, device: torch.device | str = "cpu") -> Bundle:
         if (path / "checkpoints" / name).is_file():
             return load_checkpoint(path / "checkpoints" / name, device)
     found = "is neither a run's folder, a bundle nor a .ckpt file" if path.exists() else "does not exist"
-    if (path / "model.bin").is_file():
-        found = "is an export for CTranslate2: it translates, but torch cannot read it"
+    if export_format(path) is not None:
+        found = "is an export: it translates, but torch cannot read it"
     raise UserError(f"checkpoint={path} {found}")
+
+
+def write_companions(
+    bundle: Bundle, config: Mapping[str, Any], folder: Path, metrics: Mapping[str, Any] | None = None, more: str = ""
+) -> None:
+    """What lies beside the weights: tokenizers, config.yaml and the model card, which `more` (Markdown) goes on."""
+    bundle.tokenizers.save(folder)
+    unshared = json.loads(json.dumps(config))  # YAML writes shared parts as aliases, which loading refuses
+    text = yaml.safe_dump(unshared, sort_keys=False, allow_unicode=True)
+    (folder / CONFIG).write_text(text, encoding="utf-8")
+    card = model_card(config, count_parameters(bundle.model), metrics)
+    (folder / CARD).write_text(card + more, encoding="utf-8")
 
 
 def check_format(config: Mapping[str, Any], folder: Path) -> None:
@@ -251,14 +248,3 @@ def unique_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 def count_parameters(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
-
-
-def replace_folder(new: Path, folder: Path) -> None:
-    """Rename `new` to `folder`, moving an older folder of that name out of the way first."""
-    if not folder.exists():
-        new.rename(folder)
-        return
-    old = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.old."))
-    folder.rename(old / folder.name)
-    new.rename(folder)
-    shutil.rmtree(old)

@@ -1,72 +1,23 @@
-"""Transformers that were exported for CTranslate2, and running them. Needs the extra `ctranslate2`.
-
-An export is a folder with CTranslate2's own files (model.bin, config.json, vocabularies), which any program that uses
-CTranslate2 can load, and with what the translator needs besides: config.yaml, as in a bundle, and tokenizers.
+"""Running Transformers that were exported for CTranslate2 (model.bin, config.json, vocabularies). Needs the extra
+`ctranslate2`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from seq2seq.data.tokenizer import TokenizerPair
 from seq2seq.errors import UserError
-from seq2seq.inference.build import read_yaml
-from seq2seq.inference.bundle import CONFIG, check_format, configured_languages, configured_search
 from seq2seq.inference.engines import Ids, batches
+from seq2seq.inference.exports import Export, import_library
 from seq2seq.interfaces import EOS, Hypothesis
 from seq2seq.search import BeamSearch, GreedySearch, Search
 from seq2seq.search.penalties import Ranking
 from seq2seq.search.scoring import Scored
 
-WEIGHTS = "model.bin"
-SECTION = "ctranslate2"
-"""Of config.yaml: quantization, positions (how many the model has), and what `export` found when it verified."""
 PAD_PIECE, BOS_PIECE, EOS_PIECE = "<pad>", "<s>", "</s>"
-
-
-@dataclass(frozen=True)
-class Export:
-    """An exported folder. config: as a bundle's, with SECTION."""
-
-    folder: Path
-    tokenizers: TokenizerPair
-    config: dict[str, Any]
-
-    @property
-    def search(self) -> Search:
-        return configured_search(self.config)
-
-    @property
-    def languages(self) -> tuple[str | None, str | None]:
-        return configured_languages(self.config)
-
-    @property
-    def positions(self) -> int:
-        return int(self.config[SECTION]["positions"])
-
-    @classmethod
-    def load(cls, folder: Path) -> Export:
-        """Raises UserError for what is missing, damaged or of another format version."""
-        if not (folder / CONFIG).is_file():
-            raise UserError(
-                f"{folder} holds a CTranslate2 model, but no {CONFIG} and so no tokenizer\n"
-                "Write it with: seq2seq export checkpoint=RUN output=DIR format=ctranslate2"
-            )
-        config = read_yaml((folder / CONFIG).read_text(encoding="utf-8", errors="replace"), str(folder / CONFIG))
-        check_format(config, folder)
-        section = config.get(SECTION)
-        if not isinstance(section, dict) or not isinstance(section.get("positions"), int):
-            raise UserError(f"{folder / CONFIG}: {SECTION}.positions is missing: the export is damaged")
-        return cls(folder, TokenizerPair.load(folder), config)
-
-
-def is_export(path: str | Path) -> bool:
-    return (Path(path) / WEIGHTS).is_file()
 
 
 class CTranslate2Engine:
@@ -84,10 +35,13 @@ class CTranslate2Engine:
         """Raises UserError if CTranslate2 is not installed or cannot read the folder."""
         device = torch.device(device)
         self.models: list[Any] = []
-        self.positions = export.positions
+        positions = export.section.get("positions")
+        if not isinstance(positions, int):
+            raise UserError(f"{export.folder}: its configuration lacks positions: the export is damaged")
+        self.positions = positions
         self._pieces = [side.pieces(range(len(side))) for side in (export.tokenizers.source, export.tokenizers.target)]
         self._ids = {piece: number for number, piece in enumerate(self._pieces[1])}
-        library = import_ctranslate2()
+        library = import_library("ctranslate2", "ctranslate2")
         try:
             self._translator = library.Translator(
                 str(export.folder),
@@ -249,13 +203,3 @@ def refuse_ranking(ranking: Ranking) -> None:
 
 def ranked(ranking: Ranking, total: float, length: int) -> float:
     return float(ranking.score(torch.tensor(total, dtype=torch.float64), length, 0.0))
-
-
-def import_ctranslate2() -> Any:
-    try:
-        import ctranslate2
-    except ImportError as error:
-        raise UserError(
-            f"CTranslate2 is not installed here ({error})\nInstall it with: pip install 'seq2seq[ctranslate2]'"
-        ) from error
-    return ctranslate2

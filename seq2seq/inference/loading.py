@@ -9,22 +9,26 @@ import torch
 
 from seq2seq.errors import UserError
 from seq2seq.inference.bundle import Bundle, load_bundle
-from seq2seq.inference.ctranslate2_engine import CTranslate2Engine, Export, is_export
+from seq2seq.inference.ctranslate2_engine import CTranslate2Engine
 from seq2seq.inference.engines import Engine, TorchEngine
+from seq2seq.inference.exports import Export
+from seq2seq.inference.folders import EXPORTS, ONNX, export_format
+from seq2seq.inference.onnx_model import OnnxModel
 
-ENGINES = ("auto", "torch", "ctranslate2")
+ENGINES = ("auto", "torch", *EXPORTS)
 
 
 def load_model(path: str | Path, device: torch.device, engine: str = "auto") -> Bundle | Export:
     """Raises UserError if there is no model there, or one of another kind than `engine`."""
     if engine not in ENGINES:
         raise UserError(f"engine={engine!r} is unknown; choose {', '.join(ENGINES)}")
-    if engine == "ctranslate2" and not is_export(path):
+    found = export_format(path)
+    if engine in EXPORTS and found != engine:
         raise UserError(
-            f"checkpoint={path} is no export for CTranslate2\n"
-            f"Write one with: seq2seq export checkpoint={path} output=DIR format=ctranslate2"
+            f"checkpoint={path} is no export with format={engine}\n"
+            f"Write one with: seq2seq export checkpoint={path} output=DIR format={engine}"
         )
-    return Export.load(Path(path)) if is_export(path) and engine != "torch" else load_bundle(path, device)
+    return load_bundle(path, device) if found is None or engine == "torch" else Export.load(Path(path))
 
 
 def start_engine(bundles: Sequence[Bundle | Export], device: torch.device) -> Engine:
@@ -32,8 +36,10 @@ def start_engine(bundles: Sequence[Bundle | Export], device: torch.device) -> En
     if len(models) == len(bundles):
         return TorchEngine(models, device)
     if len(bundles) > 1:
-        raise UserError("an ensemble needs runs or bundles; exports for CTranslate2 translate alone")
+        raise UserError("an ensemble needs runs or bundles; exports translate alone")
     (export,) = (bundle for bundle in bundles if isinstance(bundle, Export))
+    if export.format == ONNX:
+        return TorchEngine([OnnxModel(export.folder, device)])
     return CTranslate2Engine(export, device)
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from seq2seq.data.tokenizer import TokenizerPair
 from seq2seq.errors import UserError
 from seq2seq.inference.bundle import Bundle
-from seq2seq.inference.ctranslate2_engine import Export
+from seq2seq.inference.exports import Export
 from seq2seq.inference.loading import find_device, load_model, start_engine
 from seq2seq.inference.segments import cut_points
 from seq2seq.inference.translation import BLANK, Candidate, ScoredPair, Translation
@@ -94,8 +94,9 @@ class Translator:
         batching: Batching | None = None,
         engine: str = "auto",
     ) -> Translator:
-        """path: a run's folder, a bundle or a .ckpt (several make an ensemble), or an export for CTranslate2.
-        search: if not the bundle's own. engine: "torch" or "ctranslate2" insist on one kind of model, "auto" takes any.
+        """path: a run's folder, a bundle or a .ckpt (several make an ensemble), or an export for CTranslate2 or ONNX.
+        search: if not the bundle's own. engine: "torch", "ctranslate2" and "onnx" insist on one kind of model, "auto"
+        takes any.
 
         Raises:
             UserError: nothing usable there, or a device that this machine does not have.

@@ -7,10 +7,10 @@ import torch
 
 from seq2seq.cli import run
 from seq2seq.errors import UserError
-from seq2seq.inference import exporters
 from seq2seq.inference.bundle import load_bundle
 from seq2seq.inference.ctranslate2_engine import decoding_options
-from seq2seq.inference.exporters import QUANTIZATIONS, export_ctranslate2
+from seq2seq.inference.exporters import ctranslate2 as exporter
+from seq2seq.inference.exporters import export_ctranslate2
 from seq2seq.inference.translator import Batching, Translator
 from seq2seq.interfaces import BOS, EOS, PAD, UNK
 from seq2seq.search import BeamSearch, GreedySearch, Sampling
@@ -132,14 +132,14 @@ def test_other_models_are_refused(tmp_path):
 def test_quantised_weights_are_smaller_and_their_agreement_is_told(tmp_path, monkeypatch):
     bundle = talkative({"width": 64, "feedforward_width": 128})
     before = {name: value.clone() for name, value in bundle.model.state_dict().items()}
-    monkeypatch.setattr(exporters, "POSITIONS", 200)
+    monkeypatch.setattr(exporter, "POSITIONS", 200)
     for kind in (None, "int8"):
         found = export_ctranslate2(bundle, tmp_path / str(kind), kind)
     assert 0 <= found.greedy <= 1
     assert found.segments == 32
     assert found.log_probability > 1e-3
     assert all(torch.equal(value, before[name]) for name, value in bundle.model.state_dict().items())
-    assert "int8" in QUANTIZATIONS
+    assert "int8" in exporter.QUANTIZATIONS
     sizes = [weights_size(tmp_path / name) for name in ("None", "int8")]
     assert sizes[1] < sizes[0] / 2
     assert len(list(Translator.load(tmp_path / "int8").translate(TEXTS))) == len(TEXTS)
@@ -147,12 +147,12 @@ def test_quantised_weights_are_smaller_and_their_agreement_is_told(tmp_path, mon
 
 def weights_size(folder):
     """Bytes of the weights without the table of positions, which stays in float32."""
-    return (folder / "model.bin").stat().st_size - 4 * 64 * exporters.POSITIONS
+    return (folder / "model.bin").stat().st_size - 4 * 64 * exporter.POSITIONS
 
 
 def test_an_export_that_does_not_agree_is_not_kept(tmp_path, monkeypatch):
-    right = exporters.position_vectors
-    monkeypatch.setattr(exporters, "position_vectors", lambda embed: right(embed)[1:])
+    right = exporter.position_vectors
+    monkeypatch.setattr(exporter, "position_vectors", lambda embed: right(embed)[1:])
     with pytest.raises(UserError, match="does not agree"):
         export_ctranslate2(talkative({}), tmp_path / "model", sample=SAMPLE)
     assert not list(tmp_path.iterdir())
@@ -186,12 +186,12 @@ def test_what_is_no_export_or_a_broken_one(tmp_path):
     export_ctranslate2(bundle, tmp_path / "export", sample=SAMPLE)
     with pytest.raises(UserError, match="seq2seq export"):
         Translator.load(tmp_path / "bundle", engine="ctranslate2")
-    with pytest.raises(UserError, match="export for CTranslate2"):
+    with pytest.raises(UserError, match="is an export"):
         Translator.load(tmp_path / "export", engine="torch")
-    with pytest.raises(UserError, match="export for CTranslate2"):
+    with pytest.raises(UserError, match="is an export"):
         load_bundle(tmp_path / "export")
-    with pytest.raises(UserError, match="engine='onnx'"):
-        Translator.load(tmp_path / "export", engine="onnx")
+    with pytest.raises(UserError, match="engine='tensorrt'"):
+        Translator.load(tmp_path / "export", engine="tensorrt")
     with pytest.raises(UserError, match="alone"):
         Translator.load([tmp_path / "bundle", tmp_path / "export"])
     (tmp_path / "export" / "model.bin").write_bytes(b"\x06\x00\x00\x00nonsense")
@@ -199,7 +199,12 @@ def test_what_is_no_export_or_a_broken_one(tmp_path):
         Translator.load(tmp_path / "export")
     config = tmp_path / "export" / "config.yaml"
     whole = config.read_text()
-    for text, message in ((whole.replace("format: 1", "format: 9"), "format 9"), ("format: 1\n", "positions")):
+    broken = (
+        (whole.replace("format: 1", "format: 9"), "format 9"),
+        ("format: 1\n", "section ctranslate2"),
+        ("format: 1\nctranslate2: {}\n", "positions"),
+    )
+    for text, message in broken:
         config.write_text(text)
         with pytest.raises(UserError, match=message):
             Translator.load(tmp_path / "export")

@@ -1,72 +1,32 @@
-"""Writing a model for other engines, and making sure that it still says the same there."""
+"""Writing a Transformer for CTranslate2."""
 
 from __future__ import annotations
 
-import json
-import math
-import random
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from torch import Tensor, nn
 
 from seq2seq.attention.multihead import MultiHeadAttention
 from seq2seq.errors import UserError
-from seq2seq.inference.bundle import CARD, CONFIG, Bundle, count_parameters, replace_folder
-from seq2seq.inference.card import model_card
-from seq2seq.inference.ctranslate2_engine import (
-    BOS_PIECE,
-    EOS_PIECE,
-    SECTION,
-    CTranslate2Engine,
-    Export,
-    import_ctranslate2,
-)
-from seq2seq.inference.engines import Engine, Ids, TorchEngine
-from seq2seq.interfaces import UNK
+from seq2seq.inference.bundle import Bundle, write_companions
+from seq2seq.inference.ctranslate2_engine import BOS_PIECE, EOS_PIECE, CTranslate2Engine
+from seq2seq.inference.engines import TorchEngine
+from seq2seq.inference.exporters.verification import Verification, sample_ids, verify
+from seq2seq.inference.exports import Export, import_library
+from seq2seq.inference.folders import CTRANSLATE2, new_folder
 from seq2seq.layers.embedding import PositionedEmbedding
 from seq2seq.layers.positions import AddedPositions, LearnedPositions, NoPositions
 from seq2seq.layers.transformer import FeedForward, PreNorm
 from seq2seq.models.encoder_decoder import EncoderDecoder
 from seq2seq.models.transformer import TransformerDecoder, TransformerEncoder
-from seq2seq.search import BeamSearch, GreedySearch, Search
-from seq2seq.search.scoring import Scored
 
 QUANTIZATIONS = ("int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16", "float32")
 POSITIONS = 4096
 """Positions that an exported model has where ours has no last one."""
-TOLERANCE = 1e-3
-"""Greatest difference of a token's log-probability in float32, and what counts as a tie between two tokens."""
-BATCH_TOKENS = 4096
-
-
-@dataclass(frozen=True)
-class Verification:
-    """An exported model against ours, on a sample of `segments` sources.
-
-    log_probability: greatest difference of a token's log-probability in our greedy translations. greedy and beam:
-    shares of segments with the same tokens (beam: under the bundle's own search, where the two engines' methods differ
-    a little). ties: segments whose greedy tokens part where two tokens are equally probable; counted as the same.
-    """
-
-    segments: int
-    log_probability: float
-    greedy: float
-    ties: int
-    beam: float | None
-
-    def __str__(self) -> str:
-        beam = "" if self.beam is None else f", its own search in {self.beam:.1%}"
-        return (
-            f"verified on {self.segments} segments: greedy search gives the same tokens in {self.greedy:.1%}{beam}; "
-            f"log-probabilities of tokens differ by at most {self.log_probability:.2g}"
-        )
 
 
 def export_ctranslate2(
@@ -87,37 +47,23 @@ def export_ctranslate2(
     if quantization is not None and quantization not in QUANTIZATIONS:
         raise UserError(f"quantization={quantization!r} is unknown; choose null, {', '.join(QUANTIZATIONS)}")
     refuse_inexpressible(bundle.model)
-    library = import_ctranslate2()
+    library = import_library("ctranslate2", "ctranslate2")
     spec = transformer_spec(library.specs, bundle.model)
     spec.register_source_vocabulary(bundle.tokenizers.source.pieces(range(len(bundle.tokenizers.source))))
     spec.register_target_vocabulary(bundle.tokenizers.target.pieces(range(len(bundle.tokenizers.target))))
     spec.validate()
     spec.optimize(quantization=quantization)
-    folder = Path(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-    try:
+    with new_folder(folder) as temporary:
         spec.save(str(temporary))
-        bundle.tokenizers.save(temporary)
-        section = {
-            "quantization": quantization or "float32",
-            "positions": spec.decoder.position_encodings.encodings.shape[0],
-        }
-        config = {**bundle.config, SECTION: section}
-        engine = CTranslate2Engine(Export(temporary, bundle.tokenizers, config))
-        sources = sample_ids(bundle, sample, section["positions"])
-        found = verify(TorchEngine([bundle.model]), engine, sources, bundle.search)
-        if quantization in (None, "float32") and (found.greedy < 1 or found.log_probability > TOLERANCE):
+        positions = spec.decoder.position_encodings.encodings.shape[0]
+        section = {"quantization": quantization or "float32", "positions": positions}
+        config = {**bundle.config, CTRANSLATE2: section}
+        engine = CTranslate2Engine(Export(CTRANSLATE2, temporary, bundle.tokenizers, config))
+        found = verify(TorchEngine([bundle.model]), engine, sample_ids(bundle, sample, positions), bundle.search)
+        if quantization in (None, "float32") and not found.agrees:
             raise UserError(f"the export does not agree with the model and was not kept: {found}")
         section["verified"] = asdict(found)
-        text = yaml.safe_dump(json.loads(json.dumps(config)), sort_keys=False, allow_unicode=True)
-        (temporary / CONFIG).write_text(text, encoding="utf-8")
-        card = model_card(config, count_parameters(bundle.model), metrics)
-        (temporary / CARD).write_text(card, encoding="utf-8")
-        temporary.chmod(0o755)
-        replace_folder(temporary, folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        write_companions(bundle, config, temporary, metrics)
     return found
 
 
@@ -214,48 +160,3 @@ def position_vectors(embed: PositionedEmbedding) -> Any:
 def array(tensor: Tensor) -> Any:
     """A float32 copy in numpy; CTranslate2 quantises it in place."""
     return tensor.detach().float().cpu().clone().numpy()
-
-
-def sample_ids(bundle: Bundle, sample: Sequence[str] | None, positions: int) -> list[list[int]]:
-    """Token ids of the sample's texts that are neither blank nor too long; without a sample, 32 random sources."""
-    if sample is None:
-        draw, size = random.Random(0), len(bundle.tokenizers.source)
-        return [[draw.randrange(UNK + 3, size) for _ in range(draw.randint(1, 30))] for _ in range(32)]
-    encoded = bundle.tokenizers.source.encode(list(sample))
-    kept = [ids for ids in encoded if 0 < len(ids) < min(positions, 200)]
-    if not kept:
-        raise UserError("the sample has no line to verify the export with: all are blank or too long")
-    return kept
-
-
-def verify(ours: Engine, theirs: Engine, sources: Sequence[Ids], search: Search) -> Verification:
-    """Compare two engines' greedy translations, their scores, and the translations of `search`."""
-    greedy = GreedySearch()
-    wanted, found = (
-        [best.tokens for best, *_ in engine.decode(sources, greedy, BATCH_TOKENS)] for engine in (ours, theirs)
-    )
-    one, other = (engine.score(sources, wanted, greedy.ranking, BATCH_TOKENS) for engine in (ours, theirs))
-    difference = max(
-        abs(a - b)
-        for left, right in zip(one, other, strict=True)
-        for a, b in zip(left.token_log_probabilities, right.token_log_probabilities, strict=True)
-    )
-    apart = [place for place, tokens in enumerate(found) if tokens != wanted[place]]
-    again = ours.score([sources[p] for p in apart], [found[p] for p in apart], greedy.ranking, BATCH_TOKENS)
-    ties = sum(is_tie(one[place], scored) for place, scored in zip(apart, again, strict=True))
-    beam = None
-    if isinstance(search, BeamSearch) and search.beam_size > 1:
-        plain = BeamSearch(beam_size=search.beam_size, length_penalty=search.length_penalty)
-        lists = [engine.decode(sources, plain, BATCH_TOKENS) for engine in (ours, theirs)]
-        beam = sum(a[0].tokens == b[0].tokens for a, b in zip(*lists, strict=True)) / len(sources)
-    same = (len(sources) - len(apart) + ties) / len(sources)
-    return Verification(len(sources), difference if math.isfinite(difference) else math.inf, same, ties, beam)
-
-
-def is_tie(one: Scored, other: Scored) -> bool:
-    """Whether the first tokens in which two outputs differ are equally probable."""
-    place = next(
-        (p for p, (a, b) in enumerate(zip(one.tokens, other.tokens, strict=False)) if a != b),
-        min(len(one.tokens), len(other.tokens)),
-    )
-    return abs(one.token_log_probabilities[place] - other.token_log_probabilities[place]) <= TOLERANCE

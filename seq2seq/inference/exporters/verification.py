@@ -1,0 +1,94 @@
+"""Whether an exported model says the same as ours."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from seq2seq.errors import UserError
+from seq2seq.inference.bundle import Bundle
+from seq2seq.inference.engines import Engine, Ids
+from seq2seq.interfaces import EOS
+from seq2seq.search import BeamSearch, GreedySearch, Search
+from seq2seq.search.scoring import Scored
+
+TOLERANCE = 1e-3
+"""Greatest difference of a token's log-probability in float32, and what counts as a tie between two tokens."""
+LONGEST = 200
+"""Tokens of a source that serves to verify."""
+BATCH_TOKENS = 4096
+
+
+@dataclass(frozen=True)
+class Verification:
+    """An exported model against ours, on a sample of `segments` sources.
+
+    log_probability: greatest difference of a token's log-probability in our greedy translations. greedy and beam:
+    shares of segments with the same tokens (beam: under the bundle's own search, where the two engines' methods differ
+    a little). ties: segments whose greedy tokens part where two tokens are equally probable; counted as the same.
+    """
+
+    segments: int
+    log_probability: float
+    greedy: float
+    ties: int
+    beam: float | None
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the two are the same in float32."""
+        return self.greedy == 1 and self.log_probability <= TOLERANCE
+
+    def __str__(self) -> str:
+        beam = "" if self.beam is None else f", its own search in {self.beam:.1%}"
+        return (
+            f"verified on {self.segments} segments: greedy search gives the same tokens in {self.greedy:.1%}{beam}; "
+            f"log-probabilities of tokens differ by at most {self.log_probability:.2g}"
+        )
+
+
+def sample_ids(bundle: Bundle, sample: Sequence[str] | None, positions: int = LONGEST) -> list[list[int]]:
+    """Token ids of the sample's texts that are neither blank nor too long; without a sample, 32 random sources."""
+    if sample is None:
+        draw, size, longest = random.Random(0), len(bundle.tokenizers.source), min(positions - 1, 30)
+        return [[draw.randrange(EOS + 1, size) for _ in range(draw.randint(1, longest))] for _ in range(32)]
+    encoded = bundle.tokenizers.source.encode(list(sample))
+    kept = [ids for ids in encoded if 0 < len(ids) < min(positions, LONGEST)]
+    if not kept:
+        raise UserError("the sample has no line to verify the export with: all are blank or too long")
+    return kept
+
+
+def verify(ours: Engine, theirs: Engine, sources: Sequence[Ids], search: Search) -> Verification:
+    """Compare two engines' greedy translations, their scores, and the translations of `search`."""
+    greedy = GreedySearch()
+    wanted, found = (
+        [best.tokens for best, *_ in engine.decode(sources, greedy, BATCH_TOKENS)] for engine in (ours, theirs)
+    )
+    one, other = (engine.score(sources, wanted, greedy.ranking, BATCH_TOKENS) for engine in (ours, theirs))
+    difference = max(
+        abs(a - b)
+        for left, right in zip(one, other, strict=True)
+        for a, b in zip(left.token_log_probabilities, right.token_log_probabilities, strict=True)
+    )
+    apart = [place for place, tokens in enumerate(found) if tokens != wanted[place]]
+    again = ours.score([sources[p] for p in apart], [found[p] for p in apart], greedy.ranking, BATCH_TOKENS)
+    ties = sum(is_tie(one[place], scored) for place, scored in zip(apart, again, strict=True))
+    beam = None
+    if isinstance(search, BeamSearch) and search.beam_size > 1:
+        plain = BeamSearch(beam_size=search.beam_size, length_penalty=search.length_penalty)
+        lists = [engine.decode(sources, plain, BATCH_TOKENS) for engine in (ours, theirs)]
+        beam = sum(a[0].tokens == b[0].tokens for a, b in zip(*lists, strict=True)) / len(sources)
+    same = (len(sources) - len(apart) + ties) / len(sources)
+    return Verification(len(sources), difference if math.isfinite(difference) else math.inf, same, ties, beam)
+
+
+def is_tie(one: Scored, other: Scored) -> bool:
+    """Whether the first tokens in which two outputs differ are equally probable."""
+    place = next(
+        (p for p, (a, b) in enumerate(zip(one.tokens, other.tokens, strict=False)) if a != b),
+        min(len(one.tokens), len(other.tokens)),
+    )
+    return abs(one.token_log_probabilities[place] - other.token_log_probabilities[place]) <= TOLERANCE

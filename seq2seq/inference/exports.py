@@ -1,0 +1,76 @@
+"""Folders that `seq2seq export` wrote for other engines than torch.
+
+They hold that engine's own files, which any program that uses it can load, and what the translator needs besides:
+config.yaml, as in a bundle, and tokenizers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from seq2seq.data.tokenizer import TokenizerPair
+from seq2seq.errors import UserError
+from seq2seq.inference.build import read_yaml
+from seq2seq.inference.bundle import CONFIG, check_format, configured_languages, configured_search
+from seq2seq.inference.folders import EXPORTS, export_format
+from seq2seq.search import Search
+
+LIBRARIES = {
+    "ctranslate2": "CTranslate2",
+    "onnx_ir": "ONNX IR",
+    "onnxruntime": "ONNX Runtime",
+    "onnxscript": "ONNX Script",
+}
+
+
+@dataclass(frozen=True)
+class Export:
+    """format: one of EXPORTS. config: as a bundle's, with a section of that name."""
+
+    format: str
+    folder: Path
+    tokenizers: TokenizerPair
+    config: dict[str, Any]
+
+    @property
+    def search(self) -> Search:
+        return configured_search(self.config)
+
+    @property
+    def languages(self) -> tuple[str | None, str | None]:
+        return configured_languages(self.config)
+
+    @property
+    def section(self) -> dict[str, Any]:
+        section: dict[str, Any] = self.config[self.format]
+        return section
+
+    @classmethod
+    def load(cls, folder: Path) -> Export:
+        """Raises UserError for what is missing, damaged or of another format version."""
+        format = export_format(folder)
+        if format is None:
+            raise UserError(f"{folder} is no export: it has none of {', '.join(EXPORTS.values())}")
+        if not (folder / CONFIG).is_file():
+            raise UserError(
+                f"{folder} holds {EXPORTS[format]}, but no {CONFIG} and so no tokenizer\n"
+                f"Write it with: seq2seq export checkpoint=RUN output=DIR format={format}"
+            )
+        config = read_yaml((folder / CONFIG).read_text(encoding="utf-8", errors="replace"), str(folder / CONFIG))
+        check_format(config, folder)
+        if not isinstance(config.get(format), dict):
+            raise UserError(f"{folder / CONFIG}: the section {format} is missing: the export is damaged")
+        return cls(format, folder, TokenizerPair.load(folder), config)
+
+
+def import_library(name: str, extra: str) -> Any:
+    """A module of LIBRARIES that comes with one of this package's extras. Raises UserError if it is not installed."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise UserError(
+            f"{LIBRARIES[name]} is not installed here ({error})\nInstall it with: pip install 'seq2seq[{extra}]'"
+        ) from error

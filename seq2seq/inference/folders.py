@@ -1,0 +1,45 @@
+"""The folders of inference: what kind of export lies in one, and writing one so that no reader meets half of it."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+CTRANSLATE2, ONNX = "ctranslate2", "onnx"
+EXPORTS = {CTRANSLATE2: "model.bin", ONNX: "onnx.json"}
+"""By which file an export of each format is known."""
+
+
+def export_format(path: str | Path) -> str | None:
+    """The format of the export that lies there; None if none does."""
+    return next((format for format, file in EXPORTS.items() if (Path(path) / file).is_file()), None)
+
+
+@contextmanager
+def new_folder(folder: str | Path) -> Iterator[Path]:
+    """A temporary neighbour of `folder` to fill; it takes the name, in place of an older folder, once it is whole.
+
+    After an exception nothing is left of it and the older folder stands untouched.
+    """
+    folder = Path(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    try:
+        yield temporary
+        temporary.chmod(0o755)
+        replace_folder(temporary, folder)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def replace_folder(new: Path, folder: Path) -> None:
+    """Rename `new` to `folder`, moving an older folder of that name out of the way first."""
+    if not folder.exists():
+        new.rename(folder)
+        return
+    old = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.old."))
+    folder.rename(old / folder.name)
+    new.rename(folder)
+    shutil.rmtree(old)
