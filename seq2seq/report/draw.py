@@ -1,6 +1,6 @@
 """Line charts as SVG text: one drawing for the page, which colours it with its own style, and for files of their own.
 
-Colours come from the classes c0 .. c7 of templates/theme.css. Every series also has its own dash pattern and marker and
+Colours come from the classes c0 .. c9 of templates/theme.css. Every series also has its own dash pattern and marker and
 carries its name at its end, so that nothing rests on colour alone.
 """
 
@@ -13,7 +13,7 @@ from importlib.resources import files
 NARROW = 500
 """Below this width there is no room for names beside the lines; they stand above them."""
 
-DASHES = ("", "7 3", "2 3", "9 3 2 3", "12 4", "4 2", "1 4", "6 2 1 2")
+DASHES = ("", "7 3", "2 3", "9 3 2 3", "12 4", "4 2", "1 4", "6 2 1 2", "14 3 2 3", "3 5")
 CHARACTER = 8.0
 """Width of a bold character at the charts' font size of 13 pixels, by a wide font's measure."""
 

@@ -12,7 +12,7 @@ from seq2seq.report.study import Run
 FAMILIES = ("rnn", "bahdanau", "transformer", "luong", "conv")
 """Each family keeps its colour in every report; other systems take the colours that are left."""
 
-COLOURS = 8
+COLOURS = 10
 
 
 @dataclass(frozen=True)
