@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from seq2seq.commands import configuration
 from seq2seq.commands.report import write_report
+from seq2seq.commands.runs import finished
 from seq2seq.commands.train import train
 from seq2seq.commands.validation import check
 from seq2seq.errors import UserError
@@ -31,18 +33,15 @@ def main(config: DictConfig) -> int:
     choices = dict(hydra.runtime.choices)
     folder = Path(config.run_dir or f"runs/{choices.get('experiment') or 'compare-' + choices['data']}")
     shared = [text for text in hydra.overrides.task if _key(text) not in (*OWN, "run_dir")]
-    jobs = [
-        [*shared, *own, f"seed={seed}", f"run_dir='{folder / f'{name}-seed{seed}'}'"]
-        for name, own in systems(config)
-        for seed in config.seeds
-    ]
+    planned = [(folder / f"{name}-seed{seed}", own, seed) for name, own in systems(config) for seed in config.seeds]
+    jobs = [[*shared, *own, f"seed={seed}", f"run_dir='{run}'"] for run, own, seed in planned]
     for job in jobs:
         check(configuration.compose("compare", job), "compare", ignore=("hydra",))
-    began = time.monotonic()
-    statuses = launch(config, jobs, folder)
+    progress = Progress([run for run, _, _ in planned], time.time())
+    statuses = launch(config, jobs, folder, progress)
     if any(statuses):
         return max(statuses)
-    print(f"{len(jobs)} runs in {(time.monotonic() - began) / 60:.1f} minutes", file=sys.stderr)
+    print(f"{len(jobs)} runs in {(time.time() - progress.began) / 60:.1f} minutes", file=sys.stderr)
     write_report([str(folder)], folder, config.baseline)
     return 0
 
@@ -71,7 +70,27 @@ def systems(config: DictConfig) -> list[tuple[str, list[str]]]:
     return [(name, [*own, *details.get(name, [])]) for name, own in found]
 
 
-def launch(config: DictConfig, jobs: Sequence[Sequence[str]], folder: Path) -> list[int]:
+class Progress:
+    """How far a study is, whichever of its processes asks. began: the clock's time."""
+
+    def __init__(self, folders: Sequence[Path], began: float) -> None:
+        self.folders = folders
+        self.began = began
+        self.before = self.finished()
+
+    def finished(self) -> int:
+        return sum(finished(folder) for folder in self.folders)
+
+    def __str__(self) -> str:
+        """'3 of 9 runs finished; 24 min, about 48 min to go'."""
+        done, total, seconds = self.finished(), len(self.folders), time.time() - self.began
+        text = f"{done} of {total} runs finished; {seconds / 60:.0f} min"
+        if self.before < done < total:
+            text += f", about {seconds / 60 / (done - self.before) * (total - done):.0f} min to go"
+        return text
+
+
+def launch(config: DictConfig, jobs: Sequence[Sequence[str]], folder: Path, progress: Progress) -> list[int]:
     """Run the trainings through Hydra's launcher: one after the other, or hydra/launcher=joblib, submitit_slurm, ...;
     their exit statuses. What the launcher itself writes goes to `folder`.
 
@@ -86,18 +105,21 @@ def launch(config: DictConfig, jobs: Sequence[Sequence[str]], folder: Path) -> l
     with read_write(full.hydra):
         full.hydra.sweep.dir = str(folder)
     context = HydraContext(config_loader=hydra.config_loader, callbacks=Callbacks(full))
-    launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=run_job, config=full)
+    task = partial(run_job, progress=progress)
+    launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=full)
     return [_status(job) for job in launcher.launch(jobs, initial_job_idx=0)]
 
 
-def run_job(config: DictConfig) -> int:
+def run_job(config: DictConfig, progress: Progress) -> int:
     """One training of a comparison; the task that a launcher runs, perhaps in another process."""
     choices = dict(HydraConfig.get().runtime.choices)
     OmegaConf.set_struct(config, False)
     for key in OWN:
         config.pop(key, None)
     try:
-        return train(config, Path(config.run_dir), choices)
+        status = train(config, Path(config.run_dir), choices)
+        print(progress, file=sys.stderr)
+        return status
     except UserError as error:
         raise UserError(f"{Path(config.run_dir).name}: {error}") from error
 
