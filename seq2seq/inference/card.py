@@ -7,6 +7,26 @@ from typing import Any
 
 import yaml
 
+LICENCE_AND_USE = """\
+## Licence
+
+The weights follow from the training data: the data's licence and terms of use apply to them. Check them
+before you pass this model on.
+
+## Use
+
+```
+seq2seq translate checkpoint=THIS_FOLDER < input.txt > output.txt
+```
+
+```python
+from seq2seq import Translator
+
+for translation in Translator.load("THIS_FOLDER").translate(["A sentence."]):
+    print(translation.text, translation.score)
+```
+"""
+
 
 def model_card(config: Mapping[str, Any], parameters: int, metrics: Mapping[str, Any] | None = None) -> str:
     """Markdown: what the model is, what it was trained on, how well it does, how to use it.
@@ -38,24 +58,7 @@ def model_card(config: Mapping[str, Any], parameters: int, metrics: Mapping[str,
         *_training(metrics.get("training") or {}),
         "",
         *_scores(metrics.get("splits") or {}),
-        "## Licence",
-        "",
-        "The weights follow from the training data: the data's licence and terms of use apply to them. Check them",
-        "before you pass this model on.",
-        "",
-        "## Use",
-        "",
-        "```",
-        "seq2seq translate checkpoint=THIS_FOLDER < input.txt > output.txt",
-        "```",
-        "",
-        "```python",
-        "from seq2seq import Translator",
-        "",
-        'for translation in Translator.load("THIS_FOLDER").translate(["A sentence."]):',
-        "    print(translation.text, translation.score)",
-        "```",
-        "",
+        LICENCE_AND_USE,
         "## Configuration",
         "",
         "```yaml",

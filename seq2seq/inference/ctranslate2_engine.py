@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 
 from seq2seq.errors import UserError
-from seq2seq.inference.engines import Ids, batches
+from seq2seq.inference.engines import Ids, by_batches, pair_lengths, source_lengths
 from seq2seq.inference.exports import Export, import_library
 from seq2seq.interfaces import EOS, Hypothesis
 from seq2seq.search import BeamSearch, GreedySearch, Search
@@ -66,65 +66,74 @@ class CTranslate2Engine:
             raise UserError("forced prefixes are not available with engine=ctranslate2; use the run or its bundle")
         options = decoding_options(search)
         assert isinstance(search, BeamSearch | GreedySearch)
-        limits = [self._limit(search, len(source) + 1) for source in sources]
-        waiting: list[tuple[int, Any]] = []
-        first_rows: dict[int, Any] = {}
-        for batch in batches([len(source) + 1 for source in sources], max_tokens):
-            texts = self._source_pieces(sources[place] for place in batch)
-            if with_weights and options["beam_size"] > 1:
-                first_rows.update(zip(batch, self._first_step(texts), strict=True))
-            longest = max(limits[place] for place in batch)
-            results = self._translator.translate_batch(
-                texts,
+        lengths = source_lengths(sources)
+        limits = [self._limit(search, length) for length in lengths]
+
+        def submit(places: list[int]) -> list[Any]:
+            longest = max(limits[place] for place in places)
+            promises: list[Any] = self._translator.translate_batch(
+                self._source_pieces(sources[place] for place in places),
                 max_decoding_length=longest + 1,
                 min_decoding_length=min(longest, int(search.min_length_b)),
                 return_attention=with_weights,
                 asynchronous=True,
                 **options,
             )
-            waiting += zip(batch, results, strict=True)
-        found: list[list[Hypothesis]] = [[] for _ in sources]
-        for place, promise in waiting:
-            found[place] = self._hypotheses(promise.result(), limits[place], search.ranking)
-            if place in first_rows:
-                first = torch.tensor(first_rows[place].result().attention[0][0])
-                for one in found[place]:
-                    assert one.weights is not None
-                    one.weights[:1] = first
+            return promises
+
+        waiting = by_batches(lengths, max_tokens, submit)
+        first = []
+        if with_weights and options["beam_size"] > 1:
+            first = by_batches(lengths, max_tokens, lambda places: self._first_step(sources[place] for place in places))
+        found = [
+            self._hypotheses(promise.result(), limit, search.ranking)
+            for promise, limit in zip(waiting, limits, strict=True)
+        ]
+        for hypotheses, promise in zip(found, first, strict=False):
+            for one in hypotheses:
+                assert one.weights is not None
+                one.weights[:1] = torch.tensor(promise.result().attention[0][0])
         return self._finish_cut(sources, found, search.ranking, max_tokens)
 
     def score(self, sources: Sequence[Ids], targets: Sequence[Ids], ranking: Ranking, max_tokens: int) -> list[Scored]:
         refuse_ranking(ranking)
         for target in targets:
             self._check_length(len(target) + 1, "a translation")
-        waiting: dict[int, Any] = {}
-        lengths = [max(len(source), len(target)) + 1 for source, target in zip(sources, targets, strict=True)]
-        for batch in batches(lengths, max_tokens):
-            results = self._translator.score_batch(
-                self._source_pieces(sources[place] for place in batch),
-                [[self._pieces[1][token] for token in targets[place]] for place in batch],
+
+        def submit(places: list[int]) -> list[Any]:
+            promises: list[Any] = self._translator.score_batch(
+                self._source_pieces(sources[place] for place in places),
+                [[self._pieces[1][token] for token in targets[place]] for place in places],
                 max_input_length=0,
                 asynchronous=True,
             )
-            waiting.update(zip(batch, results, strict=True))
+            return promises
+
         found = []
-        for place, target in enumerate(targets):
-            values = list(waiting[place].result().log_probs)
+        for target, promise in zip(
+            targets, by_batches(pair_lengths(sources, targets), max_tokens, submit), strict=True
+        ):
+            values = list(promise.result().log_probs)
             found.append(Scored(list(target), values, sum(values), ranked(ranking, sum(values), len(values))))
         return found
 
-    def _source_pieces(self, sources: Any) -> list[list[str]]:
+    def _source_pieces(self, sources: Iterable[Ids]) -> list[list[str]]:
         pieces = self._pieces[0]
         texts = [[*(pieces[token] for token in source), EOS_PIECE] for source in sources]
         for text in texts:
             self._check_length(len(text), "a source")
         return texts
 
-    def _first_step(self, texts: list[list[str]]) -> list[Any]:
+    def _first_step(self, sources: Iterable[Ids]) -> list[Any]:
         """Attention of the first step, which no choice has influenced yet. (After beam search, CTranslate2 4.8 gives
         every sentence of a batch the first row of the first sentence.)"""
         results: list[Any] = self._translator.translate_batch(
-            texts, beam_size=1, max_decoding_length=1, max_input_length=0, return_attention=True, asynchronous=True
+            self._source_pieces(sources),
+            beam_size=1,
+            max_decoding_length=1,
+            max_input_length=0,
+            return_attention=True,
+            asynchronous=True,
         )
         return results
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,6 +17,9 @@ from seq2seq.search.scoring import Scored
 
 Ids = Sequence[int]
 """Token ids without BOS and EOS."""
+Result = TypeVar("Result")
+Run = Callable[[list[int]], Sequence[Result]]
+"""Places of items that share a batch -> the result of each."""
 
 
 class Engine(Protocol):
@@ -62,45 +66,27 @@ class TorchEngine:
         numbers: Sequence[int] | None = None,
         with_weights: bool = False,
     ) -> list[list[Hypothesis]]:
-        found: list[list[Hypothesis]] = [[] for _ in sources]
-
-        def decode(places: list[int]) -> None:
-            """One batch; where memory runs out, half of it at a time."""
+        def decode(places: list[int]) -> list[list[Hypothesis]]:
             source, mask = self._pad([sources[place] for place in places])
-            forced = [prefixes[place] for place in places] if prefixes is not None else None
-            own = [numbers[place] for place in places] if numbers is not None else places
-            try:
-                lists = decode_batch(
-                    self.models,
-                    search,
-                    source,
-                    mask,
-                    prefix=forced if forced and any(forced) else None,
-                    numbers=own,
-                    with_weights=with_weights,
-                )
-            except torch.OutOfMemoryError:
-                if len(places) == 1:
-                    raise
-            else:
-                for place, hypotheses in zip(places, lists, strict=True):
-                    found[place] = hypotheses
-                return
-            decode(places[: len(places) // 2])
-            decode(places[len(places) // 2 :])
+            forced = [prefixes[place] for place in places] if prefixes is not None else []
+            return decode_batch(
+                self.models,
+                search,
+                source,
+                mask,
+                prefix=forced if any(forced) else None,
+                numbers=places if numbers is None else [numbers[place] for place in places],
+                with_weights=with_weights,
+            )
 
-        for batch in batches([len(source) + 1 for source in sources], max_tokens):
-            decode(batch)
-        return found
+        return by_batches(source_lengths(sources), max_tokens, partial(in_halves, decode))
 
     def score(self, sources: Sequence[Ids], targets: Sequence[Ids], ranking: Ranking, max_tokens: int) -> list[Scored]:
-        found: dict[int, Scored] = {}
-        lengths = [max(len(source), len(target)) + 1 for source, target in zip(sources, targets, strict=True)]
-        for batch in batches(lengths, max_tokens):
-            source, mask = self._pad([sources[place] for place in batch])
-            scored = score_pairs(self.models, ranking, source, mask, [targets[place] for place in batch])
-            found.update(zip(batch, scored, strict=True))
-        return [found[place] for place in range(len(sources))]
+        def score(places: list[int]) -> list[Scored]:
+            source, mask = self._pad([sources[place] for place in places])
+            return score_pairs(self.models, ranking, source, mask, [targets[place] for place in places])
+
+        return by_batches(pair_lengths(sources, targets), max_tokens, partial(in_halves, score))
 
     def _pad(self, sources: Sequence[Ids]) -> tuple[Tensor, Tensor]:
         rows = [torch.tensor([*ids, EOS]) for ids in sources]
@@ -108,6 +94,35 @@ class TorchEngine:
         lengths = torch.tensor([len(row) for row in rows])
         mask = torch.arange(source.shape[1]) < lengths[:, None]
         return source.to(self.device), mask.to(self.device)
+
+
+def source_lengths(sources: Sequence[Ids]) -> list[int]:
+    """Tokens of each source, EOS included."""
+    return [len(source) + 1 for source in sources]
+
+
+def pair_lengths(sources: Sequence[Ids], targets: Sequence[Ids]) -> list[int]:
+    """Tokens of the longer side of each pair, EOS included."""
+    return [max(len(source), len(target)) + 1 for source, target in zip(sources, targets, strict=True)]
+
+
+def by_batches(lengths: Sequence[int], max_tokens: int, run: Run[Result]) -> list[Result]:
+    """The results of `run` for each item, in the order of `lengths`, in batches as in `batches`."""
+    found: dict[int, Result] = {}
+    for places in batches(lengths, max_tokens):
+        found.update(zip(places, run(places), strict=True))
+    return [found[place] for place in range(len(lengths))]
+
+
+def in_halves(run: Run[Result], places: list[int]) -> list[Result]:
+    """run(places); where memory runs out, half of the places at a time."""
+    try:
+        return list(run(places))
+    except torch.OutOfMemoryError:
+        if len(places) == 1:
+            raise
+    middle = len(places) // 2
+    return in_halves(run, places[:middle]) + in_halves(run, places[middle:])
 
 
 def batches(lengths: Sequence[int], max_tokens: int) -> Iterator[list[int]]:

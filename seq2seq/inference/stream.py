@@ -10,7 +10,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -130,20 +130,7 @@ def translate_file(
     if same_file(source, output):
         raise UserError(f"output={output} is the input itself; give another file")
     check_output(search or translator.search, n_best, output_format)  # before an older output is emptied
-    with ExitStack() as stack:
-        try:
-            reader = sys.stdin.buffer if source is None else stack.enter_context(open(source, "rb"))
-            skip = 0
-            if output is None:
-                writer: BinaryIO = sys.stdout.buffer
-            elif resume and Path(output).exists():
-                writer = stack.enter_context(open(output, "r+b"))
-                skip = whole_lines(writer)
-            else:
-                Path(output).parent.mkdir(parents=True, exist_ok=True)
-                writer = stack.enter_context(open(output, "wb"))
-        except OSError as error:
-            raise UserError(f"{error.filename}: {error.strerror}") from error
+    with opened(source, output, resume) as (reader, writer, skip):
         return translate_stream(
             translator,
             reader,
@@ -155,6 +142,28 @@ def translate_file(
             shard=shard,
             progress=progress,
         )
+
+
+@contextmanager
+def opened(
+    source: str | Path | None, output: str | Path | None, resume: bool
+) -> Iterator[tuple[BinaryIO, BinaryIO, int]]:
+    """Input, output, which is emptied unless a job is resumed, and how many whole lines that holds already."""
+    with ExitStack() as stack:
+        skip = 0
+        try:
+            reader = sys.stdin.buffer if source is None else stack.enter_context(open(source, "rb"))
+            if output is None:
+                writer: BinaryIO = sys.stdout.buffer
+            elif resume and Path(output).exists():
+                writer = stack.enter_context(open(output, "r+b"))
+                skip = whole_lines(writer)
+            else:
+                Path(output).parent.mkdir(parents=True, exist_ok=True)
+                writer = stack.enter_context(open(output, "wb"))
+        except OSError as error:
+            raise UserError(f"{error.filename}: {error.strerror}") from error
+        yield reader, writer, skip
 
 
 def check_output(search: Search, n_best: int | None, output_format: str) -> None:

@@ -152,16 +152,7 @@ class Translator:
         search = with_n_best(search or self.search, n_best)
         numbers = range(len(texts)) if numbers is None else numbers
         starts = self.tokenizers.target.encode(list(prefixes)) if prefixes and any(prefixes) else [[] for _ in texts]
-        sources = self.tokenizers.source.encode(["" if text.isspace() else text for text in texts])
-        parts: list[Part] = []
-        truncated = set()
-        for text, (ids, number, start) in enumerate(zip(sources, numbers, starts, strict=True)):
-            cuts = cut_points(self.tokenizers.source.pieces(ids), self.batching.max_source_length) if ids else []
-            if len(cuts) > 1 and self.batching.long_lines == "truncate":
-                cuts = [self.batching.max_source_length]
-                truncated.add(text)
-            for part, (low, high) in enumerate(zip([0, *cuts], cuts, strict=False)):
-                parts.append(Part(text, ids[low:high], number + part * PART_NUMBERS, [] if part else start))
+        parts, truncated = self._cut(texts, numbers, starts)
         found = self.engine.decode(
             [part.ids for part in parts],
             search,
@@ -179,6 +170,22 @@ class Translator:
             )
             for text, places in enumerate(grouped)
         ]
+
+    def _cut(
+        self, texts: Sequence[str], numbers: Sequence[int], starts: Sequence[list[int]]
+    ) -> tuple[list[Part], set[int]]:
+        """The parts of all texts, and which texts were truncated. starts: target ids that translations begin with."""
+        sources = self.tokenizers.source.encode(["" if text.isspace() else text for text in texts])
+        parts: list[Part] = []
+        truncated = set()
+        for text, (ids, number, start) in enumerate(zip(sources, numbers, starts, strict=True)):
+            cuts = cut_points(self.tokenizers.source.pieces(ids), self.batching.max_source_length) if ids else []
+            if len(cuts) > 1 and self.batching.long_lines == "truncate":
+                cuts = [self.batching.max_source_length]
+                truncated.add(text)
+            for part, (low, high) in enumerate(zip([0, *cuts], cuts, strict=False)):
+                parts.append(Part(text, ids[low:high], number + part * PART_NUMBERS, [] if part else start))
+        return parts, truncated
 
     def score(
         self, sources: Iterable[str], targets: Iterable[str | Sequence[str]], *, search: Search | None = None

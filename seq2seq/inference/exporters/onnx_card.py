@@ -55,10 +55,10 @@ folder, with numpy, onnxruntime and sentencepiece installed:
 $example```
 
 Ids end with EOS ($eos) in a source, whose padding is masked; the first tokens of a target are BOS ($bos). Many
-sentences go through at once along `batch`. For a beam of K, repeat every tensor of the encoder that has the axis `beam`
-K times along it before the first step; after each step, give every such tensor of the state the beams that were chosen
-(the others belong to a sentence, or to all). `past` counts the entries of a cache: beam x steps while the beam stays as
-it is.$limits
+sentences go through at once along `batch`. `steps` counts the steps taken, `past` the entries of a cache, one for each
+step and beam; in the encoder's outputs both are 0 and `beam` is 1. For a beam of K, repeat every tensor that has the
+axis `beam` K times along it before the first step; after each step, give every such tensor of the state the beams that
+were chosen (the others belong to a sentence, or to all).$limits
 
 $tables
 """)
