@@ -8,7 +8,8 @@ import yaml
 from hydra.errors import MissingConfigException
 
 from seq2seq.cli import run
-from seq2seq.commands import configuration
+from seq2seq.commands import compare, configuration
+from seq2seq.commands.runs import run_dir
 
 SMALL = [
     *("data.sizes={train: 200, valid: 14, test: 14}", "data.maximum_length=9", "tokenizer.vocabulary=450"),
@@ -64,3 +65,31 @@ def test_a_plugin_that_is_missing_is_named(choice: str, extra: str) -> None:
     error = MissingConfigException("not found", missing_cfg_file=choice)
     said = configuration.explain(error, "train", [])
     assert said.endswith(f"pip install 'seq2seq[{extra}]'") and len(said.splitlines()) == 2
+
+
+def test_long_names_of_a_sweep_are_cut_but_differ() -> None:
+    config = configuration.compose("train", [])
+    choices = {"model": "bahdanau", "data": "grammar"}
+    long = [f"trainer.max_steps={number}" for number in range(1000, 1020)]
+    names = [run_dir(config, choices, [*long, f"model.width={width}"], sweep=True).name for width in (8, 16)]
+    assert names[0] != names[1] and {len(name) for name in names} == {160}
+    short = run_dir(config, choices, ["model=bahdanau", "model.width=8"], sweep=True).name
+    assert short == "bahdanau-grammar-seed1-model.width=8"
+
+
+def test_a_study_tells_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = [tmp_path / name for name in "abcd"]
+
+    def finish(folder: Path) -> None:
+        folder.mkdir()
+        (folder / "metrics.json").write_text("{}")
+
+    finish(folders[0])
+    progress = compare.Progress(folders, began=1000.0)
+    monkeypatch.setattr(compare.time, "time", lambda: 1000.0 + 60 * 12)
+    assert str(progress) == "1 of 4 runs finished; 12 min"
+    finish(folders[1])
+    assert str(progress) == "2 of 4 runs finished; 12 min, about 24 min to go"
+    finish(folders[2])
+    finish(folders[3])
+    assert str(progress) == "4 of 4 runs finished; 12 min"
