@@ -28,7 +28,7 @@ class Engine(Protocol):
 
     @property
     def models(self) -> list[Any]:
-        """The models (`interfaces.Model`) if torch runs them, else []."""
+        """The models (`interfaces.Model`) if our own search runs over them, else []."""
         ...
 
     def decode(

@@ -107,7 +107,7 @@ class Translator:
 
     @property
     def models(self) -> list[Any]:
-        """The models (`interfaces.Model`) if torch runs them, else []."""
+        """The models (`interfaces.Model`) if our own search runs over them, else []."""
         return self.engine.models
 
     def translate(

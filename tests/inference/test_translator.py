@@ -199,6 +199,19 @@ def test_memory_that_runs_out_halves_the_batch(translator, monkeypatch):
     assert facts(translator.translate(TEXTS)) == expected
     assert max(sizes) > 3
 
+    targets = [text[::-1] for text in TEXTS]
+    scores, score = list(translator.score(TEXTS, targets)), module.score_pairs
+
+    def scarce_too(models, ranking, source, mask, targets):
+        if len(source) > 3:
+            raise torch.OutOfMemoryError("out of memory")
+        return score(models, ranking, source, mask, targets)
+
+    monkeypatch.setattr(module, "score_pairs", scarce_too)
+    for found, wanted in zip(translator.score(TEXTS, targets), scores, strict=True):
+        assert found.tokens == wanted.tokens
+        assert found.token_log_probabilities == pytest.approx(wanted.token_log_probabilities, abs=1e-5)
+
 
 def test_wrong_values(translator):
     for wrong in ({"max_tokens": 0}, {"window": -1}, {"max_source_length": 0}, {"long_lines": "drop"}):

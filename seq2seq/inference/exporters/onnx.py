@@ -104,7 +104,12 @@ def write_graph(
         program = trace(graph, inputs, axes)
         limits.update(greatest_lengths(program, axes))
         written = torch.onnx.export(
-            program, (), input_names=list(inputs), output_names=list(outputs), opset_version=OPSET, verbose=False
+            program,
+            dynamo=True,
+            input_names=list(inputs),
+            output_names=list(outputs),
+            opset_version=OPSET,
+            verbose=False,
         )
     assert written is not None
     clear_notes(written.model)
