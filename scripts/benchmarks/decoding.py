@@ -199,9 +199,10 @@ def ours(job: dict[str, Any]) -> dict[str, Any]:
         folder / (kind or BUNDLE), search=exact_length(SEARCHES[job["search"]]), batching=batching, engine=engine
     )
     windows = [texts] if own else [texts[start : start + BATCH] for start in range(0, len(texts), BATCH)]
-    began = time.perf_counter()
+    began, before = time.perf_counter(), time.process_time()
     found = [one for window in windows for one in translator.translate_window(window)]
-    return result(time.perf_counter() - began, [len(one.tokens) for one in found])
+    seconds, spent = time.perf_counter() - began, time.process_time() - before
+    return result(seconds, spent, [len(one.tokens) for one in found])
 
 
 def exact_length(beams: int) -> Any:
@@ -225,7 +226,7 @@ def direct(job: dict[str, Any]) -> dict[str, Any]:
         inter_threads=job["threads"] if many else 1,
         intra_threads=1 if many else job["threads"],
     )
-    began = time.perf_counter()
+    began, before = time.perf_counter(), time.process_time()
     found = translator.translate_batch(
         pieces,
         beam_size=SEARCHES[job["search"]],
@@ -234,14 +235,16 @@ def direct(job: dict[str, Any]) -> dict[str, Any]:
         max_batch_size=BATCH,
         batch_type="examples",
     )
-    return result(time.perf_counter() - began, [len(one.hypotheses[0]) for one in found])
+    seconds, spent = time.perf_counter() - began, time.process_time() - before
+    return result(seconds, spent, [len(one.hypotheses[0]) for one in found])
 
 
-def result(seconds: float, lengths: list[int]) -> dict[str, Any]:
+def result(seconds: float, cpu_seconds: float, lengths: list[int]) -> dict[str, Any]:
     if set(lengths) != {LENGTH}:
         raise RuntimeError(f"outputs have {min(lengths)} to {max(lengths)} tokens, not {LENGTH}")
     return {
         "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
         "sentences_per_second": len(lengths) / seconds,
         "tokens_per_second": sum(lengths) / seconds,
         "peak_memory_mb": peak_memory_mb(),

@@ -12,7 +12,8 @@ Bahdanau, bi-GRU 128 each way, GRU 256, embeddings 256. Both: batches of 4096 to
 toolkits do. Training, decoding and memory are measured as by `benchmark.py train`, `decode` and `startup`.
 
 A ratio is ours over theirs in the same repetition (above 1: ours is faster, or needs more memory); given are the
-median, the least and the greatest of the repetitions. A table in Markdown is written beside the JSON file.
+median, the least and the greatest of the repetitions. Beside the JSON file a table in Markdown (.md) is written, and a
+line for each run as it ends (.jsonl).
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,6 +72,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     if missing or not (options.peers / "run_bench.sh").is_file():
         raise MeasurementFailed(f"set {', '.join(missing)}" if missing else f"{options.peers} has no run_bench.sh")
     records: list[dict[str, Any]] = []
+    log = options.output.with_suffix(".jsonl")
+    log.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         work = Work(Path(folder), options)
         for repetition in range(1, options.repetitions + 1):
@@ -80,11 +82,11 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                 for one in runs if repetition % 2 else reversed(runs):
                     for found in one():
                         records.append({"repetition": repetition, "group": group, **found})
-                        print(json.dumps(records[-1]), file=sys.stderr)
+                        with open(log, "a", encoding="utf-8") as stream:
+                            stream.write(json.dumps(records[-1]) + "\n")
     groups = {group: compare([one for one in records if one["group"] == group]) for group in options.groups}
     table = "\n\n".join(f"### {group}\n\n{group_table(found)}" for group, found in groups.items())
     result = {"versions_of_rivals": versions(records), "failed": work.failed, "groups": groups, "records": records}
-    options.output.with_suffix(".md").parent.mkdir(parents=True, exist_ok=True)
     options.output.with_suffix(".md").write_text(table + "\n", encoding="utf-8")
     return {**result, "table": table}
 

@@ -143,7 +143,7 @@ def measure(settings: dict[str, Any]) -> dict[str, Any]:
                 callbacks=build(config.callbacks),
                 run_dir=folder,
                 config={},
-                observers=[meter],  # type: ignore[list-item]
+                observers=[meter],
                 seed=config.seed,
             )
     except Finished:
