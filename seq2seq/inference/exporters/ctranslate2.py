@@ -74,16 +74,16 @@ def refuse_inexpressible(model: nn.Module) -> None:
     ):
         raise UserError(
             "format=ctranslate2 is for model=transformer only: CTranslate2 has no recurrent or convolutional "
-            "translation models\nformat=bundle carries every model."
+            "translation models\nformat=onnx and format=bundle carry every model."
         )
     for side in (model.encoder, model.decoder):
         if side.rotary is not None:
-            raise UserError("a model with model.positions=rotary cannot be exported for CTranslate2; use format=bundle")
+            raise UserError("a model with model.positions=rotary cannot be exported for CTranslate2; use format=onnx")
         if not isinstance(side.embed.positions, AddedPositions | NoPositions):
-            raise UserError("a model with model.position_width cannot be exported for CTranslate2; use format=bundle")
+            raise UserError("a model with model.position_width cannot be exported for CTranslate2; use format=onnx")
         attentions = [module for module in side.modules() if isinstance(module, MultiHeadAttention)]
         if any(attention.window is not None for attention in attentions):
-            raise UserError("a model with model.window cannot be exported for CTranslate2; use format=bundle")
+            raise UserError("a model with model.window cannot be exported for CTranslate2; use format=onnx")
 
 
 def transformer_spec(specs: Any, model: Any) -> Any:
