@@ -202,7 +202,8 @@ def test_what_cannot_work_is_said_in_a_line(
     ("arguments", "message"),
     [
         (["format=ctranslate2"], "model=transformer only"),
-        (["format=onnx"], "format='onnx' is unknown"),
+        (["format=tflite"], "format='tflite' is unknown"),
+        (["sample=in.txt"], "a bundle is the model itself"),
         (["quantization=int8"], "format=ctranslate2"),
     ],
 )

@@ -6,6 +6,8 @@ import sys
 import pytest
 import tiny
 import torch
+from onnx import TensorProto, helper
+from onnxruntime import InferenceSession
 from torch import nn
 
 from seq2seq.attention.cache import KeyValueCache
@@ -24,8 +26,10 @@ from seq2seq.inference.exporters.graphs import (
     split,
     split_rows,
 )
+from seq2seq.inference.exporters.onnx_layers import OPSET, node_parts
 from seq2seq.inference.translator import Translator
 from seq2seq.interfaces import BOS, EOS, PAD
+from seq2seq.layers.recurrent import GRULayer, LSTMLayer
 from seq2seq.search import BeamSearch, GreedySearch, Sampling
 
 TEXTS = tiny.sentences(20, seed=31)
@@ -49,7 +53,6 @@ CONVOLUTIONAL = {"_target_": "seq2seq.models.create_conv", "width": 16, "embeddi
 LIMITED = {**tiny.TRANSFORMER, "positions": "learned", "maximum_positions": 40, "window": 3}
 KINDS = {
     "luong, lstm, local, two vocabularies": (LUONG, False, 2.5),
-    "convolutional": (CONVOLUTIONAL, True, 2.0),
     "transformer, windows, learned positions": (LIMITED, True, 2.5),
 }
 LIMITS = {"transformer, windows, learned positions": {"source": 40, "steps": 39}}
@@ -166,7 +169,7 @@ def test_an_export_that_does_not_agree_is_not_kept(exported, tmp_path, monkeypat
 
 
 def test_from_the_command_line(tmp_path, capsys):
-    bundle = talkative({**tiny.RNN, "reverse_source": True, "context": "initial_state"})
+    bundle = talkative(CONVOLUTIONAL, True, 2.0)
     bundle.save(tmp_path / "run" / "bundle")
     (tmp_path / "run" / "test.src.txt").write_text("\n".join(SAMPLE) + "\n")
     (tmp_path / "in.txt").write_text("\n".join(TEXTS) + "\n")
@@ -215,7 +218,7 @@ def test_a_graph_that_holds_for_some_lengths_only_is_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("model", [tiny.BAHDANAU, {**tiny.TRANSFORMER, "positions": "rotary"}])
+@pytest.mark.parametrize("model", [tiny.RNN, tiny.BAHDANAU, {**tiny.TRANSFORMER, "positions": "rotary"}])
 def test_a_step_is_traced_for_all_lengths(model):
     """Those that no test above exports whole."""
     model = talkative(model).model
@@ -228,7 +231,8 @@ def test_a_step_is_traced_for_all_lengths(model):
         return {"tokens": tokens, **split_rows(flatten(sizes.state(model)), layout.state, sizes.batch, sizes.beam)}
 
     with torch.no_grad():
-        program = onnx.trace(graph, inputs(SIZES), axes)
+        with onnx.tracing():
+            program = onnx.trace(graph, inputs(SIZES), axes)
         assert onnx.greatest_lengths(program, axes) == {}
         traced = program.module()
         for sizes in (Sizes(2, 6, 3, 3), Sizes(7, 2, 12, 5)):
@@ -236,6 +240,28 @@ def test_a_step_is_traced_for_all_lengths(model):
             values = [tensor.clone() for tensor in given.values()]
             for one, other in zip(traced(*given.values()), graph(*values), strict=True):
                 torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("layer", [GRULayer(3, 4), LSTMLayer(3, 4)])
+def test_a_recurrent_layer_is_one_node(layer):
+    layer.eval().requires_grad_(False)
+    inputs, mask = torch.randn(3, 6, 3), torch.arange(6) < torch.tensor([[6], [2], [4]])
+    wanted, final = layer(inputs, None, mask)
+    operator, weights, attributes = node_parts(layer)
+    values = [inputs.transpose(0, 1), *weights, mask.sum(1).to(torch.int32)]
+    feeds = {name: value.numpy() for name, value in zip(("X", "W", "R", "B", "lengths"), values, strict=True)}
+    outputs = ["Y", *("h", "c")[: len(final)]]
+    ports = [
+        helper.make_tensor_value_info(name, TensorProto.INT32 if name == "lengths" else TensorProto.FLOAT, None)
+        for name in [*feeds, *outputs]
+    ]
+    node = helper.make_node(operator, list(feeds), outputs, **attributes)
+    graph = helper.make_graph([node], "node", ports[: len(feeds)], ports[len(feeds) :])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
+    found = InferenceSession(model.SerializeToString()).run(outputs, feeds)
+    torch.testing.assert_close(torch.from_numpy(found[0])[:, 0].transpose(0, 1)[mask], wanted[mask])
+    for one, other in zip(found[1:], final, strict=True):
+        torch.testing.assert_close(torch.from_numpy(one)[0], other)
 
 
 @pytest.mark.parametrize("window", [None, 0, 1, 4])

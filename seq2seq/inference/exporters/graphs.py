@@ -157,7 +157,7 @@ class Layout:
             results.append(
                 {name: one for name, one in named.items() if one is not before.get(name.replace(NEXT, STATE))}
             )
-        return cls(states[1], axis_names(*given), axis_names(*results))
+        return cls(rebuild(states[1], given[1]), axis_names(*given), axis_names(*results))
 
 
 def axis_names(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> dict[str, Axes]:

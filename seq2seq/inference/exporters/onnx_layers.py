@@ -34,26 +34,32 @@ def with_recurrent_nodes(model: Module) -> Module:
 
 def recurrent_node(layer: GRULayer | LSTMLayer) -> Any:
     """What stands in for the layer's `forward` (`layers.recurrent.RecurrentLayer`)."""
-    operator, order, attributes = NODES[type(layer)]
-    gates = [one.detach().chunk(len(order)) for one in layer.rnn.all_weights[0]]
-    inward, recurrent, *biases = (torch.cat([parts[place] for place in order]) for parts in gates)
-    weights = [inward.unsqueeze(0), recurrent.unsqueeze(0), torch.cat(biases).unsqueeze(0)]
-    width = layer.width
+    operator, weights, attributes = node_parts(layer)
+    width, tensors = layer.width, layer.state_tensors
 
     def forward(
         inputs: Tensor, state: LayerState | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, LayerState]:
         batch, size, _ = inputs.shape
         lengths = None if mask is None else real_lengths(mask).to(torch.int32)
-        initial = [None] * layer.state_tensors if state is None else [tensor.unsqueeze(0) for tensor in state]
+        initial = [None] * tensors if state is None else [tensor.unsqueeze(0) for tensor in state]
         outputs, *final = torch.onnx.ops.symbolic_multi_out(
             operator,
             [inputs.transpose(0, 1), *weights, lengths, *initial],
-            {"hidden_size": width, **attributes},
-            dtypes=[inputs.dtype] * (1 + layer.state_tensors),
-            shapes=[(size, 1, batch, width), *[(1, batch, width)] * layer.state_tensors],
+            attributes,
+            dtypes=[inputs.dtype] * (1 + tensors),
+            shapes=[(size, 1, batch, width), *[(1, batch, width)] * tensors],
             version=OPSET,
         )
         return outputs[:, 0].transpose(0, 1), tuple(tensor[0] for tensor in final)
 
     return forward
+
+
+def node_parts(layer: GRULayer | LSTMLayer) -> tuple[str, list[Tensor], dict[str, Any]]:
+    """Operator, its inputs W, R and B, and its attributes."""
+    operator, order, attributes = NODES[type(layer)]
+    gates = [one.detach().chunk(len(order)) for one in layer.rnn.all_weights[0]]
+    inward, recurrent, *biases = (torch.cat([parts[place] for place in order]) for parts in gates)
+    weights = [inward.unsqueeze(0), recurrent.unsqueeze(0), torch.cat(biases).unsqueeze(0)]
+    return operator, weights, {"hidden_size": layer.width, **attributes}
