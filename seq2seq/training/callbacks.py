@@ -14,7 +14,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from seq2seq.errors import UserError
 from seq2seq.interfaces import Model
 from seq2seq.training.averaging import RecentWeights
-from seq2seq.training.checkpoint import MODEL_PREFIX, duplicate, write_checkpoint
+from seq2seq.training.checkpoint import MODEL_PREFIX, duplicate, unwritable, write_checkpoint
 from seq2seq.training.interruption import StopSignals
 from seq2seq.training.limits import Limits, ValidationInterval
 from seq2seq.training.module import TranslationModule
@@ -166,8 +166,14 @@ class Supervisor(Callback):
             if self.settings.average_last:
                 weights = _weights(trainer)
                 if trainer.is_global_zero:
-                    self.recent.add(progress.update, weights)
+                    self._keep(progress.update, weights)
         self._save(trainer, module, best=better)
+
+    def _keep(self, update: int, weights: dict[str, torch.Tensor]) -> None:
+        try:
+            self.recent.add(update, weights)
+        except OSError as error:
+            raise unwritable(f"weights in {self.folder}", error) from error
 
     def run_validation(self, trainer: Trainer, module: TranslationModule) -> Validation | None:
         """Validate without leaving a trace on training; None if told to stop meanwhile (in a single process)."""
@@ -256,7 +262,10 @@ class Supervisor(Callback):
     def _tell(self, trainer: Trainer, what: Callable[[Observer], None]) -> None:
         if trainer.is_global_zero:
             for observer in self.observers:
-                what(observer)
+                try:
+                    what(observer)
+                except OSError as error:
+                    raise unwritable(f"the log in {self.folder.parent}", error) from error
 
 
 def _weights(trainer: Trainer) -> dict[str, torch.Tensor]:

@@ -9,6 +9,7 @@ An averaged one holds "state_dict" and "seq2seq" with "config" and "tokenizers":
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import shutil
@@ -23,6 +24,8 @@ from torch import Tensor
 from seq2seq.errors import UserError
 from seq2seq.files import atomic_write
 
+logger = logging.getLogger(__name__)
+
 MODEL_PREFIX = "model."
 
 
@@ -32,11 +35,17 @@ def write_checkpoint(checkpoint: dict[str, Any], path: str | Path) -> None:
         with atomic_write(path, "wb") as stream:
             torch.save(checkpoint, stream)
     except (OSError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise UserError(
-            f"cannot write the checkpoint {path}: {reason}\n"
-            "The last good checkpoint stands; make room and give the same command to go on."
-        ) from error
+        raise unwritable(f"the checkpoint {path}", error) from error
+
+
+def unwritable(what: str, error: OSError | RuntimeError) -> UserError:
+    """What a user is told whose disk is full, or whose folder cannot be written, in the middle of a training."""
+    if isinstance(error.__context__, OSError):
+        error = error.__context__  # torch's own error, about its file, came on top of it.
+    reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+    return UserError(
+        f"cannot write {what}: {reason}\nThe last good checkpoint stands; make room and give the same command to go on."
+    )
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
@@ -55,6 +64,28 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     if not isinstance(checkpoint, dict) or not {"state_dict", "seq2seq"} <= checkpoint.keys():
         raise UserError(f"{path} is no seq2seq checkpoint\n{way_out}")
     return checkpoint
+
+
+def first_readable(*paths: Path) -> Path | None:
+    """The first of the checkpoints that is there and whole; None if none is there. One that is damaged is warned of.
+
+    Raises:
+        UserError: all that are there are damaged.
+    """
+    damage = []
+    for path in filter(Path.is_file, paths):
+        try:
+            read_checkpoint(path)
+        except UserError as error:
+            damage.append(str(error).splitlines()[0])
+            continue
+        if damage:
+            logger.warning("%s; going on from %s instead", damage[0], path.name)
+        return path
+    if damage:
+        folder = paths[0].parent
+        raise UserError(f"{'; '.join(damage)}\nRemove {folder} to train from the beginning, or give another run_dir=.")
+    return None
 
 
 def model_weights(checkpoint: dict[str, Any]) -> dict[str, Tensor]:

@@ -13,12 +13,24 @@ EXIT_CODES = {signal.SIGTERM: 75, signal.SIGINT: 130}
 
 
 class TrainingInterrupted(Exception):
-    """Training was told to stop, has saved its state, and can be taken up again by the same command."""
+    """Training was told to stop and can be taken up again by the same command.
 
-    def __init__(self, number: int, update: int) -> None:
-        name = signal.Signals(number).name
-        super().__init__(f"stopped by {name} and saved at update {update}; the same command goes on from there")
-        self.exit_code = EXIT_CODES[signal.Signals(number)]
+    update: where its state has been saved (None: it was not training, and there was nothing to save).
+    """
+
+    def __init__(self, number: int, update: int | None = None) -> None:
+        super().__init__(number, update)
+        self.number = signal.Signals(number)
+        self.update = update
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.number]
+
+    def __str__(self) -> str:
+        if self.update is None:
+            return f"stopped by {self.number.name}; what is done is kept, and the same command goes on from there"
+        return f"stopped by {self.number.name} and saved at update {self.update}; the same command goes on from there"
 
 
 class StopSignals:

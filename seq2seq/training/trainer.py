@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import signal
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+import torch.distributed
 from lightning.pytorch import Trainer
 from torch import nn
 from torch.optim import Optimizer
@@ -18,7 +21,7 @@ from seq2seq.errors import UserError
 from seq2seq.interfaces import Batch
 from seq2seq.search import Search
 from seq2seq.training.callbacks import AVERAGED, BEST, LAST, CallbackSettings, Supervisor
-from seq2seq.training.checkpoint import AtomicCheckpointIO
+from seq2seq.training.checkpoint import AtomicCheckpointIO, first_readable
 from seq2seq.training.interruption import TrainingInterrupted, handlers_restored
 from seq2seq.training.limits import Interval, Limits, ValidationInterval
 from seq2seq.training.loss import Criterion
@@ -177,7 +180,7 @@ def fit(
     seed: int = 1,
     score: Score | None = None,
 ) -> TrainingResult:
-    """Train `model` in run_dir, going on from checkpoints/last.ckpt if there is one.
+    """Train `model` in run_dir, going on from its last checkpoint if there is one.
 
     Writes checkpoints/{last,best}.ckpt (and averaged.ckpt) and history.jsonl. Validation is on the split "valid" by
     `search`, its BLEU by `score` (None: sacreBLEU's, default signature). config is what the checkpoint says about
@@ -213,17 +216,16 @@ def fit(
     lightning = trainer.build(supervisor, run_dir)
     data.trainer = lightning
     seed_everything(seed, lightning.global_rank)
-    last = folder / LAST
-    with handlers_restored():
+    with handlers_restored(), others_watched():
         lightning.fit(
             module,
             train_dataloaders=BatchStream(data.train_dataloader, module.progress),
-            ckpt_path=last if last.is_file() else None,
+            ckpt_path=first_readable(folder / LAST, folder / BEST),
         )
     progress = module.progress
     if supervisor.interrupted:
-        assert supervisor.signals.received is not None
-        raise TrainingInterrupted(supervisor.signals.received, progress.update)
+        # Without one of its own, this process stops because another one was told to.
+        raise TrainingInterrupted(supervisor.signals.received or signal.SIGTERM, progress.update)
     return TrainingResult(
         checkpoint=folder / (AVERAGED if supervisor.averaged else BEST),
         main=lightning.is_global_zero,
@@ -254,6 +256,20 @@ def make_validator(data: Data, search: Search, max_tokens: int, samples: int, sc
         samples,
         score,
     )
+
+
+@contextmanager
+def others_watched() -> Iterator[None]:
+    """Say in plain words that another process has gone, which this one learns by a broken connection."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error, torch.distributed.DistError) and "gloo" not in str(error):
+            raise
+        raise UserError(
+            "another process of this training has ended: it has said why, or was killed, perhaps for want of memory\n"
+            "The last good checkpoint stands; the same command goes on from there."
+        ) from error
 
 
 def quieten_lightning() -> None:

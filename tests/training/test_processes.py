@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,23 @@ def test_killed_twenty_times_it_is_bit_identical(forks: tuple[dict[str, Any], Pa
     assert everything(place / "killed") == everything(place / "whole")
 
 
+def test_killed_where_it_hurts_it_is_bit_identical(forks: tuple[dict[str, Any], Path, str]) -> None:
+    """Within the writing of a checkpoint, between its steps, within validation, within a line of history."""
+    codes, place, _ = forks
+    assert codes["killed there"] == 3 * [*7 * [-9], 0]
+    for number in (1, 2, 3):
+        assert everything(place / "killed there" / str(number)) == everything(place / "whole")
+
+
+def test_a_full_disk_is_told_and_costs_nothing(forks: tuple[dict[str, Any], Path, str]) -> None:
+    codes, place, errors = forks
+    assert codes["filled"] == [2, 2, 0]
+    for what in (r"the checkpoint .*\.ckpt", "the log in .*filled"):
+        assert re.search(f"cannot write {what}: File too large\nThe last good checkpoint stands; make room", errors)
+    assert "Traceback" not in errors
+    assert everything(place / "filled") == everything(place / "whole")
+
+
 def test_sigterm_saves_and_has_an_exit_code_of_its_own(forks: tuple[dict[str, Any], Path, str]) -> None:
     codes, place, _ = forks
     assert codes["terminated"] == 75
@@ -67,3 +85,10 @@ def test_one_process_failing_ends_all(forks: tuple[dict[str, Any], Path, str]) -
     codes, _, errors = forks
     assert all(code != 0 for code in codes["breaking"])
     assert "ZeroDivisionError" in errors
+
+
+def test_a_process_that_is_killed_ends_all(forks: tuple[dict[str, Any], Path, str]) -> None:
+    codes, place, errors = forks
+    assert codes["dying"] == [2, -9]
+    assert "another process of this training has ended" in errors
+    assert read_checkpoint(place / "dying/checkpoints/last.ckpt")["seq2seq"]["progress"]["update"] == 4

@@ -9,7 +9,7 @@ import torch
 from toy import ToyData, ToyTokenizers, everything, toy_fit, toy_model
 
 from seq2seq.errors import UserError
-from seq2seq.training.callbacks import LAST
+from seq2seq.training.callbacks import BEST, LAST
 from seq2seq.training.checkpoint import read_checkpoint
 from seq2seq.training.interruption import TrainingInterrupted
 from seq2seq.training.observers import Observer
@@ -105,16 +105,40 @@ def test_other_data_are_refused(tmp_path: Path) -> None:
         toy_fit(tmp_path, data=ToyData(train=300))
 
 
-@pytest.mark.parametrize("damage", ["cut short", "one bit", "empty"])
-def test_a_damaged_checkpoint_is_refused(tmp_path: Path, damage: str) -> None:
-    toy_fit(tmp_path, trainer={"max_steps": 5})
-    path = tmp_path / "checkpoints" / LAST
+def damage(path: Path, how: str) -> None:
     content = bytearray(path.read_bytes())
-    path.unlink()
-    if damage == "one bit":
+    path.unlink()  # It may be a link to another.
+    if how == "one bit":
         content[len(content) // 2] ^= 1
-    path.write_bytes({"cut short": content[: len(content) // 2], "one bit": content, "empty": b""}[damage])
-    with pytest.raises(UserError, match=r"last\.ckpt"):
+    path.write_bytes({"cut short": content[: len(content) // 2], "one bit": content, "empty": b""}[how])
+
+
+DAMAGE = ["cut short", "one bit", "empty"]
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_damaged_last_checkpoint_costs_only_the_way_back_to_the_best(
+    tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {"max_steps": 20, "val_check_interval": 5}
+    toy_fit(tmp_path / "whole", trainer=settings)
+    toy_fit(tmp_path / "hurt", trainer={**settings, "max_steps": 14})
+    folder = tmp_path / "hurt" / "checkpoints"
+    best = read_checkpoint(folder / BEST)["seq2seq"]["progress"]["update"]
+    assert best < read_checkpoint(folder / LAST)["seq2seq"]["progress"]["update"] == 14
+    damage(folder / LAST, how)
+    toy_fit(tmp_path / "hurt", trainer=settings)
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert str(folder / LAST) in warning and warning.endswith("going on from best.ckpt instead")
+    assert everything(tmp_path / "hurt") == everything(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_where_all_checkpoints_are_damaged_the_run_is_refused(tmp_path: Path, how: str) -> None:
+    toy_fit(tmp_path, trainer={"max_steps": 5})
+    for name in (LAST, BEST):
+        damage(tmp_path / "checkpoints" / name, how)
+    with pytest.raises(UserError, match=r"last\.ckpt.*best\.ckpt.*\nRemove .*checkpoints to train from the beginning"):
         toy_fit(tmp_path)
 
 
