@@ -14,8 +14,8 @@ class Limits:
 
     body: bytes of a request (413). text: characters of one text, and texts: texts of one request (422). beam_size:
     beams or samples of a text, output: tokens that a request may let one translation have, attention: attention
-    weights of one response (422). queue: texts that wait for one model (429). seconds: for a request's body to arrive
-    (408), and then for its translations (503). connections: open at once (503).
+    weights of one response (422). queue: texts that wait for one model (429). seconds: for a request's head to arrive
+    (else it is closed), for its body (408), and then for its translations (503). connections: open at once (503).
     """
 
     body: int = 1_000_000
