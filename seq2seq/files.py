@@ -1,5 +1,6 @@
-"""Writing files so that a reader never meets half of one."""
+"""Writing files so that a reader never meets half of one, and holding them so that no other process writes them too."""
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -7,12 +8,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+try:
+    import fcntl
+except ImportError:  # Windows has none, and goes without.
+    fcntl = None  # type: ignore[assignment]
+
 
 @contextmanager
 def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
     """Open a temporary neighbour of `path`; on success flush it to disk and rename it over `path`.
 
-    After an exception or a kill the old file stands untouched. Text is UTF-8 with ``\\n`` line ends.
+    After an exception or a kill the old file stands untouched. Text is UTF-8 with ``\\n`` line ends. OSErrors name
+    `path`.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -25,8 +32,10 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
             os.fsync(stream.fileno())
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)
         raise
 
 
@@ -34,3 +43,28 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+class InUse(Exception):
+    """Another process holds the file."""
+
+
+def hold(path: str | Path) -> IO[bytes]:
+    """Open `path`, made if it is not there, for this process alone until the returned file is closed.
+
+    The kernel keeps this lock and drops it with the process, so that one that is killed leaves none behind. It binds
+    only those who ask for it here, and nobody where the file system has no locks.
+
+    Raises:
+        InUse: another process holds it.
+        OSError: it cannot be opened.
+    """
+    stream = open(path, "a+b")  # noqa: SIM115
+    if fcntl is not None:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                stream.close()
+                raise InUse(path) from None
+    return stream

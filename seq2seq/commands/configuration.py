@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from seq2seq.commands.suggestions import nearest
+from seq2seq.commands.workers import preemptible
 from seq2seq.errors import UserError
 
 
@@ -51,11 +52,13 @@ def launch(command: str, main: Main, arguments: list[str]) -> int:
     status = 0
     stopped: list[Exception] = []
     here = os.getpid()
+    program = sys.argv[0]
 
     def task(config: DictConfig) -> float | None:
         nonlocal status
         from seq2seq.commands.validation import check
 
+        sys.argv = [program, command, *arguments]  # Lightning starts the other processes of a training by it.
         try:
             check(config, command)
             outcome = main(config)
@@ -69,18 +72,23 @@ def launch(command: str, main: Main, arguments: list[str]) -> int:
         status = max(status, outcome.status)
         return outcome.objective
 
+    flags = {"-m", "--multirun"}.intersection(arguments)  # Hydra wants them in front.
+    arguments = [*flags, *(text for text in arguments if text not in flags)]
     os.environ["HYDRA_FULL_ERROR"] = "1"
     sys.argv = [f"seq2seq {command}", *arguments]
     try:
-        hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=command)(task)()
+        with preemptible() if command in ("train", "compare") else nullcontext():
+            hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=command)(task)()
     except (hydra.errors.HydraException, OmegaConfBaseException) as error:
         raise UserError(explain(error, command, arguments)) from error
     except Exception:
         if stopped:  # the sweeper missed an objective
             raise stopped[0] from None
         raise
+    for earlier in stopped[:-1]:
+        print(f"error: {earlier}", file=sys.stderr)
     if stopped:
-        raise stopped[0]
+        raise stopped[-1]
     return status
 
 

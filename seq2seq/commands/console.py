@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -18,18 +19,48 @@ def talk_to(path: Path | None = None, name: str = "") -> Iterator[None]:
     handlers[0].setFormatter(logging.Formatter(f"{name}: %(message)s" if name else "%(message)s"))
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handlers.append(logging.FileHandler(path, encoding="utf-8"))
+        handlers.append(_File(path, encoding="utf-8"))
         handlers[1].setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logger.setLevel(logging.INFO)
     for handler in handlers:
         logger.addHandler(handler)
+    hook, threading.excepthook = threading.excepthook, _thread_ended
     try:
         yield
     finally:
+        threading.excepthook = hook
         logger.setLevel(before)
         for handler in handlers:
             logger.removeHandler(handler)
             handler.close()
+
+
+def hush() -> None:
+    """Of several processes of one training the first does the talking."""
+    logging.getLogger("seq2seq").addHandler(logging.NullHandler())
+
+
+def _thread_ended(ended: threading.ExceptHookArgs) -> None:
+    """TensorBoard's events are written by a thread, to a disk that may be full."""
+    if isinstance(ended.exc_value, OSError):
+        print(f"warning: {ended.exc_value}", file=sys.stderr, flush=True)
+    else:
+        threading.__excepthook__(ended)
+
+
+class _File(logging.FileHandler):
+    """A file that may come to lie on a full disk: said once, and training goes on."""
+
+    told = False
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        if not self.told:
+            self.told = True
+            print(f"warning: cannot write {self.baseFilename}: {sys.exc_info()[1]}", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        with suppress(OSError):
+            super().close()
 
 
 class _Stderr(logging.Handler):

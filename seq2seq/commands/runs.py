@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
+import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,8 +19,9 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from seq2seq.commands.configuration import flat_keys
+from seq2seq.commands.workers import leading
 from seq2seq.errors import UserError
-from seq2seq.files import atomic_write
+from seq2seq.files import InUse, atomic_write, hold
 
 NEUTRAL = (
     "run_dir", "test_splits", "dry_run", "logger", "data.root", "data.cache_dir", "trainer.max_time",
@@ -33,7 +38,7 @@ LONGEST_NAME = 160
 def run_dir(config: DictConfig, choices: dict[str, Any], overrides: list[str], sweep: bool) -> Path:
     """`run_dir=` if given, else runs/<experiment or model>-<data>-seed<n>, under -m followed by the swept overrides."""
     if config.run_dir is not None:
-        return Path(config.run_dir)
+        return named(config.run_dir)
     name = choices.get("experiment") or f"{choices['model']}-{choices['data']}"
     name = f"{name}-seed{config.seed}"
     if sweep:
@@ -42,6 +47,13 @@ def run_dir(config: DictConfig, choices: dict[str, Any], overrides: list[str], s
         if len(name) > LONGEST_NAME:
             name = f"{name[: LONGEST_NAME - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     return Path("runs") / name
+
+
+def named(run_dir: str) -> Path:
+    """Raises UserError for a name that a configuration would take for a reference."""
+    if "${" in run_dir:
+        raise UserError(f"run_dir={run_dir}: a folder's name must not hold ${{\nGive another run_dir=.")
+    return Path(run_dir)
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
@@ -54,6 +66,45 @@ def plain(config: DictConfig) -> dict[str, Any]:
 
 def finished(folder: Path) -> bool:
     return (folder / "metrics.json").is_file()
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Keep `folder` for this process: others that train or compare in it are refused, and write nothing. A process that
+    is killed leaves no lock behind. Of the processes of one training the first holds it for all.
+
+    Raises:
+        UserError: it is in use, or cannot be written.
+    """
+    if not leading():
+        yield
+        return
+    path = folder / ".lock"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = hold(path)
+    except InUse:
+        with suppress(OSError):
+            owner = path.read_text(encoding="utf-8").strip()
+        raise UserError(
+            f"{folder} is in use by {owner or 'another process'}\nWait for its end, stop it, or give another run_dir=."
+        ) from None
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}\nGive another run_dir=.") from error
+    with lock:
+        with suppress(OSError):
+            lock.truncate(0)
+            lock.write(f"process {os.getpid()} on {platform.node()}\n".encode())
+            lock.flush()
+        yield
+
+
+def remove_left_overs(folder: Path) -> None:
+    """Remove what a killed process had half written in a run's folder. Only for who holds it."""
+    for path in folder.rglob(".*.tmp"):
+        path.unlink(missing_ok=True)
+    for path in folder.glob(".bundle.*"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def claim(folder: Path, config: dict[str, Any]) -> None:

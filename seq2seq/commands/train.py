@@ -6,6 +6,7 @@ import inspect
 import json
 import shlex
 import sys
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,10 @@ from omegaconf import DictConfig
 
 from seq2seq.commands import runs
 from seq2seq.commands.configuration import Outcome, build
-from seq2seq.commands.console import talk_to
+from seq2seq.commands.console import hush, talk_to
 from seq2seq.commands.scoring import score_split, test_splits, write_word_counts
 from seq2seq.commands.validation import check_arguments
+from seq2seq.commands.workers import by_joblib, concerned, in_worker, joined_by_others, launched, leading
 from seq2seq.errors import UserError
 from seq2seq.files import atomic_write
 
@@ -59,19 +61,50 @@ def train(config: DictConfig, folder: Path, choices: dict[str, Any], command: st
         check_values(config)
         return dry_run(config, training_data(config))
     settings = runs.plain(config)
-    if runs.finished(folder):
-        runs.claim(folder, settings)
-        print(f"{folder} is finished; its scores are in {folder / 'metrics.json'}", file=sys.stderr)
+    if not concerned(folder) or _told_finished(folder, settings):
         return 0
     check_values(config)
+    if by_joblib() and (str(config.trainer.devices), config.trainer.num_nodes) != ("1", 1):
+        raise UserError(
+            f"trainer.devices={config.trainer.devices}: a worker of hydra/launcher=joblib cannot start more processes\n"
+            "Leave it out, and the trainings run one after the other."
+        )
+    with launched(), runs.held(folder):
+        if _told_finished(folder, settings):
+            return 0
+        runs.claim(folder, settings)
+        with joined_by_others(folder):
+            return _train_and_tell(config, settings, folder, choices, command)
+
+
+def _told_finished(folder: Path, settings: dict[str, Any]) -> bool:
+    """Whether the run in `folder` is finished; if it is, say so."""
+    if not runs.finished(folder):
+        return False
     runs.claim(folder, settings)
+    if leading():
+        print(f"{folder} is finished; its scores are in {folder / 'metrics.json'}", file=sys.stderr)
+    return True
+
+
+def _train_and_tell(
+    config: DictConfig, settings: dict[str, Any], folder: Path, choices: dict[str, Any], command: str | None
+) -> int:
     from seq2seq.training.interruption import TrainingInterrupted
 
+    if not leading():
+        hush()
+        with suppress(TrainingInterrupted):
+            _train(config, settings, folder, choices, command)
+        return 0
+    runs.remove_left_overs(folder)
     with talk_to(folder / "train.log", folder.name):
         try:
             return _train(config, settings, folder, choices, command)
         except TrainingInterrupted as stop:
             print(f"{folder.name}: {stop}", file=sys.stderr)
+            if in_worker():
+                raise
             raise SystemExit(stop.exit_code) from None
 
 

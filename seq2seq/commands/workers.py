@@ -1,0 +1,158 @@
+"""Which of several processes this one is, and how they end together."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from seq2seq.training.interruption import EXIT_CODES, TrainingInterrupted
+
+ENVIRONMENT = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE")
+"""What Lightning sets when it starts the other processes of a training."""
+
+TRAINING = "SEQ2SEQ_RUN_DIR"
+"""Tells those processes which of the trainings of their command line is theirs."""
+
+POLL = 0.5
+
+
+def leading() -> bool:
+    """Whether this process speaks and writes for its training: the first one, or the only one.
+
+    torchrun, Lightning and SLURM number the processes of a training by these variables.
+    """
+    ranks = ("RANK", "NODE_RANK", "GROUP_RANK", "LOCAL_RANK", "SLURM_PROCID")
+    return all(os.environ.get(name, "") in ("", "0") for name in ranks)
+
+
+def concerned(folder: Path) -> bool:
+    """Whether this process takes part in the training in `folder`: one that Lightning started has one training only."""
+    own = str(folder.resolve())
+    return leading() or os.environ.get(TRAINING, own) == own
+
+
+@contextmanager
+def joined_by_others(folder: Path) -> Iterator[None]:
+    """Within it other processes may join the training in `folder`; afterwards this one can begin another training."""
+    import torch.distributed
+
+    before = {name: os.environ.get(name) for name in (*ENVIRONMENT, TRAINING)}
+    if "LOCAL_RANK" not in os.environ:
+        os.environ[TRAINING] = str(folder.resolve())
+    try:
+        yield
+    finally:
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+def in_worker() -> bool:
+    """Whether a launcher runs this in a process of its own: hydra/launcher=joblib or submitit_*."""
+    return by_joblib() or "SUBMITIT_EXECUTOR" in os.environ
+
+
+def by_joblib() -> bool:
+    return multiprocessing.parent_process() is not None
+
+
+def launcher_workers() -> list[multiprocessing.process.BaseProcess]:
+    """The processes in which the joblib launcher runs trainings."""
+    return [child for child in multiprocessing.active_children() if type(child).__name__ == "LokyProcess"]
+
+
+class _Stopped(BaseException):
+    """Raised out of a signal's handler; no `except Exception` may take it for an error and go on."""
+
+
+@contextmanager
+def preemptible() -> Iterator[None]:
+    """Within it SIGTERM ends the program with its own exit status before and after training too, where nothing needs
+    saving: what has been written is whole. (While it trains, training listens itself, and saves.)
+
+    To workers that train, SIGTERM and Ctrl-C are passed on, and they are waited for.
+
+    Raises:
+        SystemExit: stopped. In a worker TrainingInterrupted, which its launcher carries home.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    told: list[int] = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if told:
+            os._exit(EXIT_CODES[signal.Signals(number)])
+        workers = launcher_workers()
+        for worker in workers:
+            worker.terminate()
+        if not workers and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        told.append(number)
+        if not workers:
+            raise _Stopped
+
+    before = {number: signal.signal(number, stop) for number in EXIT_CODES}
+    try:
+        yield
+    except _Stopped:
+        interrupted = TrainingInterrupted(told[0])
+        print(interrupted, file=sys.stderr)
+        if in_worker():
+            raise interrupted from None
+        raise SystemExit(interrupted.exit_code) from None
+    except Exception as error:
+        ended = error if isinstance(error, TrainingInterrupted) else TrainingInterrupted(told[0]) if told else None
+        if ended is None or in_worker():
+            raise
+        raise SystemExit(ended.exit_code) from None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def launched() -> Iterator[None]:
+    """Around a training. In a launcher's worker: `preemptible`, and stopped as by SIGTERM if the joblib that started it
+    is killed; after a stop no other training begins. Elsewhere nothing."""
+    if not in_worker():
+        yield
+        return
+    if _stops:
+        raise _stops[0]
+    if by_joblib():
+        end_with_parent()
+    try:
+        with preemptible():
+            yield
+    except TrainingInterrupted as stop:
+        _stops.append(stop)
+        raise
+
+
+_stops: list[TrainingInterrupted] = []
+
+
+def end_with_parent(name: str = "end with parent") -> None:
+    """From now on, SIGTERM to this process once the one that started it has gone, by a thread of this name."""
+    if any(thread.name == name for thread in threading.enumerate()):
+        return
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(POLL)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name=name, daemon=True).start()
