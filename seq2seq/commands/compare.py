@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
+import traceback
 from collections.abc import Sequence
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,17 +16,20 @@ from typing import Any
 from hydra._internal.callbacks import Callbacks
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from seq2seq.commands import configuration
+from seq2seq.commands import configuration, runs
 from seq2seq.commands.report import write_report
-from seq2seq.commands.runs import finished
-from seq2seq.commands.train import train
+from seq2seq.commands.suggestions import nearest
+from seq2seq.commands.train import check_values, train
 from seq2seq.commands.validation import check
+from seq2seq.commands.workers import leading
 from seq2seq.errors import UserError
+from seq2seq.training.interruption import TrainingInterrupted
 
 OWN = ("models", "experiments", "seeds", "systems", "baseline")
 """Keys of the comparison itself; every other override goes to each training."""
@@ -31,19 +38,70 @@ OWN = ("models", "experiments", "seeds", "systems", "baseline")
 def main(config: DictConfig) -> int:
     hydra = HydraConfig.get()
     choices = dict(hydra.runtime.choices)
-    folder = Path(config.run_dir or f"runs/{choices.get('experiment') or 'compare-' + choices['data']}")
+    folder = runs.named(config.run_dir or f"runs/{choices.get('experiment') or 'compare-' + choices['data']}")
+    compared = systems(config)
+    baseline = known_baseline(config, folder, [name for name, _ in compared])
     shared = [text for text in hydra.overrides.task if _key(text) not in (*OWN, "run_dir")]
-    planned = [(folder / f"{name}-seed{seed}", own, seed) for name, own in systems(config) for seed in config.seeds]
-    jobs = [[*shared, *own, f"seed={seed}", f"run_dir='{run}'"] for run, own, seed in planned]
-    for job in jobs:
-        check(configuration.compose("compare", job), "compare", ignore=("hydra",))
-    progress = Progress([run for run, _, _ in planned], time.time())
-    statuses = launch(config, jobs, folder, progress)
-    if any(statuses):
-        return max(statuses)
-    print(f"{len(jobs)} runs in {(time.time() - progress.began) / 60:.1f} minutes", file=sys.stderr)
-    write_report([str(folder)], folder, config.baseline)
+    jobs = {
+        f"{name}-seed{seed}": [*shared, *own, f"seed={seed}", f"run_dir={quoted(folder / f'{name}-seed{seed}')}"]
+        for name, own in compared
+        for seed in config.seeds
+    }
+    for name, job in jobs.items():
+        check_job(name, job)
+    progress = Progress([folder / name for name in jobs], time.time())
+    with nullcontext() if config.dry_run else runs.held(folder):
+        statuses = launch(config, list(jobs.values()), folder, progress)
+        if config.dry_run or not leading():
+            return max(statuses)
+        if any(statuses):
+            failed = [name for name, status in zip(jobs, statuses, strict=True) if status]
+            print(
+                f"not finished: {', '.join(failed)}; the same command goes on, and\n"
+                f"seq2seq report runs={shlex.quote(str(folder))} compares those that are",
+                file=sys.stderr,
+            )
+            return max(statuses)
+        print(f"{len(jobs)} runs in {(time.time() - progress.began) / 60:.1f} minutes", file=sys.stderr)
+        write_report([str(folder)], folder, baseline)
     return 0
+
+
+def check_job(name: str, overrides: list[str]) -> None:
+    """Refuse impossible settings of one system before the first is trained."""
+    config = configuration.compose("compare", overrides)
+    try:
+        check(config, "compare", ignore=("hydra",))
+        check_values(config)
+    except UserError as error:
+        raise UserError(f"{name}: {error}") from error
+
+
+def known_baseline(config: DictConfig, folder: Path, names: Sequence[str]) -> str | None:
+    """The baseline as the report will know it, by the name of a run.
+
+    Raises:
+        UserError: it is neither compared nor in the folder from before.
+    """
+    baseline = config.baseline
+    if baseline is None:
+        return None
+    if baseline in names:
+        return f"{baseline}-seed{config.seeds[0]}"
+    names_of_runs = [f"{name}-seed{seed}" for name in names for seed in config.seeds]
+    before = [path.parent.name for path in folder.glob("*/metrics.json")]
+    before += [path.name.removesuffix(".txt").removesuffix(".hyp") for path in folder.glob("*.txt")]
+    if baseline not in (*names_of_runs, *before, *(name.rpartition("-seed")[0] for name in before)):
+        raise UserError(
+            f"baseline={baseline!r} is none of the compared systems{nearest(baseline, names)}\n"
+            f"Compared are {', '.join(names)}."
+        )
+    return str(baseline)
+
+
+def quoted(path: Path) -> str:
+    """The path as a value on a command line of Hydra's, whatever characters are in it."""
+    return QuotedString(str(path), Quote.single).with_quotes()
 
 
 def systems(config: DictConfig) -> list[tuple[str, list[str]]]:
@@ -64,6 +122,9 @@ def systems(config: DictConfig) -> list[tuple[str, list[str]]]:
     names = [name for name, _ in found]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise UserError(f"{', '.join(repeated)} is there twice; give each system once, with seeds= for several runs")
+    for name in names:
+        if name in ("", ".", "..") or name.startswith(".") or Path(name).name != name:
+            raise UserError(f"{name!r} cannot be a system's name: each has a folder of that name in run_dir")
     for name in details:
         if name not in names:
             print(f"note: systems.{name} is passed over; compared are {', '.join(names)}", file=sys.stderr)
@@ -79,7 +140,7 @@ class Progress:
         self.before = self.finished()
 
     def finished(self) -> int:
-        return sum(finished(folder) for folder in self.folders)
+        return sum(runs.finished(folder) for folder in self.folders)
 
     def __str__(self) -> str:
         """'3 of 9 runs finished; 24 min, about 48 min to go'."""
@@ -94,8 +155,11 @@ def launch(config: DictConfig, jobs: Sequence[Sequence[str]], folder: Path, prog
     """Run the trainings through Hydra's launcher: one after the other, or hydra/launcher=joblib, submitit_slurm, ...;
     their exit statuses. What the launcher itself writes goes to `folder`.
 
+    One that fails does not keep the others from running; what was wrong is printed once all have ended.
+
     Raises:
-        UserError: what a training refused.
+        UserError: a process of the launcher's died.
+        SystemExit: a signal ended a training in this process.
     """
     hydra = GlobalHydra.instance().hydra
     assert hydra is not None
@@ -107,7 +171,14 @@ def launch(config: DictConfig, jobs: Sequence[Sequence[str]], folder: Path, prog
     context = HydraContext(config_loader=hydra.config_loader, callbacks=Callbacks(full))
     task = partial(run_job, progress=progress)
     launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=full)
-    return [_status(job) for job in launcher.launch(jobs, initial_job_idx=0)]
+    try:
+        returns = launcher.launch(jobs, initial_job_idx=0)
+    except BrokenProcessPool as error:
+        raise UserError(
+            "a process that trained has died, perhaps for want of memory, and the others were stopped\n"
+            "The same command goes on from their last checkpoints."
+        ) from error
+    return [_status(job) for job in returns]
 
 
 def run_job(config: DictConfig, progress: Progress) -> int:
@@ -116,18 +187,33 @@ def run_job(config: DictConfig, progress: Progress) -> int:
     OmegaConf.set_struct(config, False)
     for key in OWN:
         config.pop(key, None)
+    name = Path(config.run_dir).name
     try:
         status = train(config, Path(config.run_dir), choices)
-        print(progress, file=sys.stderr)
+        if leading() and not config.dry_run:
+            print(progress, file=sys.stderr)
         return status
     except UserError as error:
-        raise UserError(f"{Path(config.run_dir).name}: {error}") from error
+        raise UserError(f"{name}: {error}") from error
+    except OSError as error:
+        if error.strerror is None:
+            raise
+        raise UserError(f"{name}: {error.filename or ''}: {error.strerror}") from error
+    except MemoryError as error:
+        raise UserError(f"{name}: out of memory; lower data.max_tokens or model.width") from error
+    except TrainingInterrupted as stop:
+        return stop.exit_code
+    except Exception:
+        traceback.print_exc()
+        raise
 
 
 def _status(job: JobReturn) -> int:
-    if job.status == JobStatus.FAILED:
-        raise job._return_value
-    return int(job.return_value)
+    if job.status != JobStatus.FAILED:
+        return int(job.return_value)
+    error = job._return_value
+    print(f"error: {error if isinstance(error, UserError) else repr(error)}", file=sys.stderr)
+    return 2 if isinstance(error, UserError) else 1
 
 
 def _key(override: str) -> str:

@@ -1,14 +1,18 @@
 """Misspelt, misplaced and impossible settings end in two lines at most that name them and the way out."""
 
 import errno
+import os
 import signal
 from pathlib import Path
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from seq2seq.cli import COMMANDS, guarded, run
-from seq2seq.commands import configuration, train
+from seq2seq.commands import compare, configuration, train
 from seq2seq.commands.suggestions import nearest
 from seq2seq.commands.validation import check, fits
 from seq2seq.training.interruption import TrainingInterrupted
@@ -78,6 +82,16 @@ def test_a_signal_ends_the_whole_comparison(monkeypatch: pytest.MonkeyPatch, tmp
     assert end.value.code == 75 and started == ["rnn-seed1"]
 
 
+def test_a_worker_that_dies_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(compare, "run_job", lambda config, progress: os.kill(os.getpid(), signal.SIGKILL))
+    command = ["compare", "models=[rnn,bahdanau]", f"run_dir={tmp_path}", f"data.cache_dir={tmp_path}"]
+    assert run([*command, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]) == 2
+    printed = capsys.readouterr().err
+    assert "error: a process that trained has died" in printed and "The same command goes on" in printed
+
+
 @pytest.mark.parametrize(
     "override, word",
     [("models=[rnn,rnn]", "twice"), ("seeds=3", "seeds"), ("systems=[a]", "systems"), ("seeds=[]", "seeds")],
@@ -85,6 +99,48 @@ def test_a_signal_ends_the_whole_comparison(monkeypatch: pytest.MonkeyPatch, tmp
 def test_a_comparison_that_cannot_be(override: str, word: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["compare", "models=[rnn]", override]) == 2
     assert word in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "override, words",
+    [
+        ("baseline=banahdau", ["baseline='banahdau'", "did you mean 'bahdanau'", "Compared are rnn, bahdanau"]),
+        ("systems={rnn: ['model.width=wide']}", ["rnn-seed1", "model.width", "int"]),
+        ("systems={bahdanau: ['model.dropout=2']}", ["bahdanau-seed1", "dropout", "2"]),
+    ],
+)
+def test_a_comparison_is_refused_before_its_first_training(
+    override: str, words: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "study"
+    command = ["compare", "models=[rnn,bahdanau]", override, f"run_dir={folder}", f"data.cache_dir={tmp_path}"]
+    assert run(command) == 2
+    printed = capsys.readouterr().err
+    assert len(printed.strip().splitlines()) <= 2
+    assert all(word in printed for word in words), printed
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("name", ["../out", ".hidden", "a/b", ".."])
+def test_a_system_stays_in_its_folder(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["compare", f"systems={{{name}: []}}"]) == 2
+    assert f"{name!r} cannot be a system's name" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["train"], ["compare", "models=[rnn]"]], ids=["train", "compare"])
+def test_a_folders_name_is_no_reference(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*command, "run_dir=a\\${b}"]) == 2
+    assert "run_dir=a${b}: a folder's name must not hold ${" in capsys.readouterr().err
+
+
+@given(st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=20))
+@example("it's")
+@example("a\\'b\\")
+@example('a = b, "c" [d] {e: f} \u00fc')
+def test_any_path_survives_the_command_line(name: str) -> None:
+    assume("${" not in name)
+    (override,) = OverridesParser.create().parse_overrides([f"run_dir={compare.quoted(Path(name))}"])
+    assert OmegaConf.create({"run_dir": override.value()}).run_dir == str(Path(name))
 
 
 def test_a_full_disk_is_said_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:

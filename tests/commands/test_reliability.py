@@ -1,0 +1,134 @@
+"""Commands that are killed, stopped, starved of disk or started twice: all run by one program, children.py."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seq2seq.training.checkpoint import read_checkpoint
+
+CLOCKS = ("seconds", "cpu_seconds", "target_tokens_per_second", "decoding", "created", "command", "name")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("children")
+
+
+@pytest.fixture(scope="module")
+def told(place: Path) -> dict[str, Any]:
+    """What became of every scenario."""
+    process = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("children.py"))],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        cwd=place,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"},
+    )
+    assert process.returncode == 0, process.stderr
+    assert "Traceback" not in process.stdout
+    return json.loads(process.stdout)
+
+
+def error(ended: dict[str, Any]) -> list[str]:
+    """The lines of a refusal."""
+    assert ended["status"] == 2, ended["said"]
+    lines = ended["said"].splitlines()
+    return lines[next(number for number, line in enumerate(lines) if line.startswith("error: ")) :]
+
+
+def without_clocks(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: without_clocks(item) for key, item in value.items() if key not in CLOCKS}
+    return value
+
+
+@pytest.mark.parametrize("where", ["corpus", "tokenizer", "ids", "scoring"])
+def test_sigterm_outside_of_training_has_the_same_exit_status(told: dict[str, Any], where: str) -> None:
+    ended = told["one run"][f"stopped in {where}"]
+    assert ended["status"] == 75
+    assert ended["said"].splitlines()[-1].startswith("stopped by SIGTERM; what is done is kept")
+
+
+def test_two_trainings_do_not_share_a_folder(told: dict[str, Any]) -> None:
+    first, second = error(told["one run"]["second start"])
+    assert first.startswith("error: run is in use by process ") and "run_dir=" in second
+    assert told["one run"]["second start wrote"] == []
+    assert told["one run"]["killed"]["status"] == -9
+
+
+def test_a_disk_that_fills_up_is_told_in_two_lines(told: dict[str, Any]) -> None:
+    first, second = error(told["one run"]["full disk"])
+    assert first.startswith("error: cannot write the checkpoint run/checkpoints/") and first.endswith("File too large")
+    assert second.startswith("The last good checkpoint stands")
+
+
+def test_after_all_that_the_run_is_finished_and_nothing_is_done_twice(told: dict[str, Any], place: Path) -> None:
+    """The last checkpoint was damaged before training went on; the best took its place, and that was said."""
+    found = told["one run"]
+    assert (
+        "run/checkpoints/last.ckpt: File is not a zip file; going on from best.ckpt"
+        in (found["stopped in scoring"]["said"])
+    )
+    assert found["last start"]["status"] == 0 and not found["trained again"]
+    assert found["once more"]["status"] == 0 and "run is finished" in found["once more"]["said"]
+    assert not [path for path in (place / "run").rglob(".*") if path.name != ".lock"]
+    assert (place / "run/metrics.json").is_file()
+
+
+def test_a_comparison_killed_twenty_times_ends_as_one_that_never_was(told: dict[str, Any], place: Path) -> None:
+    """Its folder's name holds a quote, blanks, an equals sign, a comma, braces and a dollar sign."""
+    found = told["comparison"]
+    assert set(found["killed"]) <= {-9, 0} and found["killed"].count(-9) >= 10
+    assert found["whole"]["status"] == found["last start"]["status"] == 0, found["last start"]["said"]
+    (study,) = (path.parent for path in place.glob("*/report.html") if path.parent.name != "whole")
+    assert set("' =,${}\"") <= set(study.name)
+    for run in ("rnn-seed1", "bahdanau-seed1"):
+        one, other = (json.loads((folder / run / "metrics.json").read_text()) for folder in (place / "whole", study))
+        assert without_clocks(one) == without_clocks(other)
+        assert (place / "whole" / run / "test.hyp.txt").read_bytes() == (study / run / "test.hyp.txt").read_bytes()
+        for name in ("last.ckpt", "best.ckpt"):
+            states = [read_checkpoint(folder / run / "checkpoints" / name) for folder in (place / "whole", study)]
+            weights = [{key: value.numpy().tobytes() for key, value in each["state_dict"].items()} for each in states]
+            assert weights[0] == weights[1]
+
+
+def test_two_comparisons_do_not_share_a_folder(told: dict[str, Any]) -> None:
+    assert "is in use by process" in error(told["comparison"]["second start"])[0]
+
+
+def test_what_fails_in_a_comparison_is_told_at_its_end_and_keeps_nothing_else_back(
+    told: dict[str, Any], place: Path
+) -> None:
+    lines = error(told["failing"])
+    assert [line.split(": ")[1] for line in lines[:2]] == ["rnn-seed1", "bahdanau-seed1"]
+    assert all("no training pair is left" in line for line in lines[:2])
+    assert lines[2].startswith("not finished: rnn-seed1, bahdanau-seed1")
+    assert (place / "failing/luong-seed1/metrics.json").is_file()
+    assert not (place / "failing/report.html").exists()
+
+
+def test_sigterm_to_a_comparison_saves_the_trainings_of_its_workers(told: dict[str, Any]) -> None:
+    ended = told["launched"]
+    assert ended["status"] == 75
+    for run in ("rnn", "bahdanau"):
+        assert f"{run}-seed1: stopped by SIGTERM and saved at update" in ended["said"]
+
+
+def test_a_worker_does_not_outlive_its_launcher(told: dict[str, Any]) -> None:
+    assert told["orphaned"] is True
+
+
+def test_processes_of_one_training_are_started_from_the_command_line(told: dict[str, Any], place: Path) -> None:
+    """A sweep of two trainings with two processes each: one speaks, one folder each, and the same result."""
+    ended = told["several processes"]
+    assert ended["status"] == 0, ended["said"]
+    metrics = [json.loads((place / name / "metrics.json").read_text()) for name in ("first", "second")]
+    assert without_clocks(metrics[0]["training"]) == without_clocks(metrics[1]["training"])
+    assert metrics[0]["training"]["updates"] == 12
+    assert ended["said"].count("update 12") == 2
