@@ -65,6 +65,9 @@ def run_together(commands: Sequence[Sequence[str]]) -> list[int]:
             for index, child in enumerate(children):
                 if index not in statuses and child.poll() is not None:
                     statuses[index] = child.returncode
+                    if child.returncode < 0:
+                        name = signal.Signals(-child.returncode).name
+                        print(f"error: the process of shard {index} was killed by {name}", file=sys.stderr)
                     talk[index].seek(0)
                     for line in talk[index].read().decode("utf-8", "replace").splitlines():
                         print(line if child.returncode else f"shard {index}: {line}", file=sys.stderr)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from seq2seq.commands.configuration import build
 from seq2seq.errors import UserError
+from seq2seq.files import InUse, hold
 
 if TYPE_CHECKING:
     from seq2seq.inference.stream import StreamReport
@@ -34,7 +37,7 @@ def main(config: DictConfig) -> int:
 
     output = config.output if count == 1 else shard_paths(config.output, count)[config.shard.index]
     translator = load_translator(config)
-    with Progress(sys.stderr.isatty()) as progress:
+    with held(output), Progress(sys.stderr.isatty()) as progress:
         report = translate_file(
             translator,
             config.input,
@@ -49,6 +52,25 @@ def main(config: DictConfig) -> int:
     for note in (*report.notes(), f"{report.lines} lines in {report.seconds:.1f} s, {rate:.1f} a second"):
         print(note, file=sys.stderr)
     return 0
+
+
+@contextmanager
+def held(output: str | None) -> Iterator[None]:
+    """Keep an output file for this process: with resume=true, two at once would write into each other's lines.
+
+    Raises:
+        UserError: another process is writing it.
+    """
+    if output is None or (Path(output).exists() and not Path(output).is_file()):
+        yield
+        return
+    Path(output).parent.mkdir(parents=True, exist_ok=True)
+    try:
+        lock = hold(output)
+    except InUse:
+        raise UserError(f"another process is writing {output}\nWait for its end, or give another output=.") from None
+    with lock:
+        yield
 
 
 def check_files(config: DictConfig) -> None:

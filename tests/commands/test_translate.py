@@ -127,6 +127,31 @@ def test_shards_are_resumed_and_joined(capfd: pytest.CaptureFixture[str]) -> Non
     assert Path("out.txt").read_text() == "".join(f"{one['text']}\n" for one in KNOWN)
 
 
+def test_one_process_at_a_time_writes_an_output(capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither from the start nor resuming; and the lock goes with a process that is killed."""
+    write(Path("out.txt"), ["one", "two"])
+    code = (
+        "import time; from seq2seq.files import hold; f = hold('out.txt'); print('held', flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None and owner.stdout.readline() == b"held\n"
+        for resume in ("true", "false"):
+            assert run(["translate", BUNDLE, "input=in.txt", "output=out.txt", f"resume={resume}"]) == 2
+            assert "error: another process is writing out.txt" in capsys.readouterr().err
+        assert Path("out.txt").read_text() == "one\ntwo\n"
+        owner.kill()
+    assert run(["translate", BUNDLE, "input=in.txt", "output=out.txt", "resume=true"]) == 0
+    assert Path("out.txt").read_text().splitlines()[:3] == ["one", "two", KNOWN[2]["text"]]
+    assert run(["translate", BUNDLE, "input=in.txt", "output=/dev/null"]) == 0
+
+
+def test_a_killed_process_of_several_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+    lasting = [sys.executable, "-c", "import time; time.sleep(600)"]
+    killed = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
+    assert run_together([lasting, killed]) == [0, -9]
+    assert "error: the process of shard 1 was killed by SIGKILL" in capfd.readouterr().err
+
+
 def test_json_lines_and_the_scores_that_score_gives_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["translate", BUNDLE, "input=in.txt", "output=out.jsonl", "format=jsonl", "n_best=2"]) == 0
     records = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
