@@ -178,7 +178,8 @@ def explain(error: Exception, command: str, overrides: list[str]) -> str:
         if override.startswith("-") or "=" not in override:
             continue
         if not known(key, command, overrides):
-            return f"unknown key {key!r} in {override!r}{_nearest_key(key, command)}\nSee seq2seq {command} --help"
+            hint = _nearest_key(key, command, overrides)
+            return f"unknown key {key!r} in {override!r}{hint}\nSee seq2seq {command} --help"
     first = [line for line in str(error).splitlines() if line.strip()]
     return "\n".join(first[:2])
 
@@ -187,10 +188,11 @@ def known(key: str, command: str, overrides: list[str]) -> bool:
     """Whether `key` names a group or a key of the command's configuration under the group choices in `overrides`."""
     if re.split(r"[./]", key)[0] == "hydra" or key.split("@")[0] in dict(groups()):
         return True
-    return OmegaConf.select(_without_details(command, overrides), key, default=_MISSING) is not _MISSING
+    return key in _keys(command, overrides)
 
 
-_MISSING = object()
+def _keys(command: str, overrides: list[str]) -> list[str]:
+    return list(flat_keys(OmegaConf.to_container(_without_details(command, overrides), resolve=False)))
 
 
 def _without_details(command: str, overrides: list[str]) -> DictConfig:
@@ -208,8 +210,8 @@ def _without_details(command: str, overrides: list[str]) -> DictConfig:
     return OmegaConf.create()
 
 
-def _nearest_key(key: str, command: str) -> str:
-    keys = list(flat_keys(OmegaConf.to_container(_without_details(command, []), resolve=False)))
+def _nearest_key(key: str, command: str, overrides: list[str]) -> str:
+    keys = _keys(command, overrides)
     elsewhere = [name for name in keys if name.split(".")[-1] == key.split(".")[-1]]
     if elsewhere:
         return f" (did you mean {' or '.join(repr(name) for name in elsewhere[:3])}?)"

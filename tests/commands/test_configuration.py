@@ -200,3 +200,26 @@ def test_an_unknown_key_in_a_file_is_found() -> None:
     config.optimiser = {"lr": 1}
     with pytest.raises(Exception, match=r"optimiser.*optimizer"):
         check(config, "train", ignore=("hydra",))
+
+
+@pytest.mark.parametrize(
+    ("command", "wrong", "right"),
+    [
+        (["translate", "checkpoint=run", "search.beamsize=3"], "search.beamsize", "search.beam_size"),
+        (
+            ["score", "checkpoint=run", "sources=a", "translations=b", "serach.beam_size=3"],
+            "serach",
+            "search.beam_size",
+        ),
+        (["train", "data=files", "data.root=text", "data.maximum_length=9"], "data.maximum_length", "data.max_length"),
+        (["train", "beam_size=3"], "beam_size", "search.beam_size"),
+        (["train", "mdoel=rnn"], "mdoel", "model"),
+    ],
+)
+def test_the_wrong_key_is_blamed_and_the_right_one_named(
+    command: list[str], wrong: str, right: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(command) == 2
+    line = capsys.readouterr().err.splitlines()[0]
+    assert line.startswith(f"error: unknown key '{wrong}")
+    assert f"did you mean '{right}'" in line
