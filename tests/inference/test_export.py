@@ -11,6 +11,7 @@ from seq2seq.inference.bundle import load_bundle
 from seq2seq.inference.ctranslate2_engine import decoding_options
 from seq2seq.inference.exporters import ctranslate2 as exporter
 from seq2seq.inference.exporters import export_ctranslate2
+from seq2seq.inference.exporters.verification import sample_ids
 from seq2seq.inference.translator import Batching, Translator
 from seq2seq.interfaces import BOS, EOS, PAD, UNK
 from seq2seq.search import BeamSearch, GreedySearch, Sampling
@@ -162,6 +163,14 @@ def test_a_sample_must_hold_text(tmp_path):
     with pytest.raises(UserError, match="sample"):
         export_ctranslate2(talkative({}), tmp_path / "model", sample=["", "  "])
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("sample", [None, [" ".join(["a cat"] * count) for count in range(1, 40)]])
+def test_a_sample_leaves_room_for_the_longest_translation(sample):
+    chosen = sample_ids(talkative({}), sample, 40)
+    longest = 2 * (max(map(len, chosen)) + 1) + 10
+    assert 30 < longest <= 40
+    assert max(map(len, sample_ids(talkative({}), sample))) > max(map(len, chosen))
 
 
 def test_positions_are_never_exceeded(tmp_path):

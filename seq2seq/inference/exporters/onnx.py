@@ -21,7 +21,7 @@ from seq2seq.inference.engines import TorchEngine
 from seq2seq.inference.exporters.graphs import SIZES, Axes, EncoderGraph, Layout, StepGraph, flatten, split, split_rows
 from seq2seq.inference.exporters.onnx_card import onnx_card
 from seq2seq.inference.exporters.onnx_layers import OPSET, with_recurrent_nodes
-from seq2seq.inference.exporters.verification import LONGEST, Verification, sample_ids, verify
+from seq2seq.inference.exporters.verification import Verification, sample_ids, verify
 from seq2seq.inference.exports import import_library
 from seq2seq.inference.folders import EXPORTS, ONNX, new_folder
 from seq2seq.inference.onnx_model import OnnxModel
@@ -55,8 +55,8 @@ def export_onnx(
         description = write_graphs(bundle.model, temporary)
         (temporary / EXPORTS[ONNX]).write_text(json.dumps(description, indent=1), encoding="utf-8")
         ours, theirs = TorchEngine([bundle.model]), TorchEngine([OnnxModel(temporary)])
-        longest = min([LONGEST, *description["limits"].values()])
-        found = verify(ours, theirs, sample_ids(bundle, sample, longest), bundle.search)
+        positions = min(description["limits"].values(), default=None)
+        found = verify(ours, theirs, sample_ids(bundle, sample, positions), bundle.search)
         if not found.agrees:
             raise UserError(f"the export does not agree with the model and was not kept: {found}")
         config = {**bundle.config, ONNX: {"opset": OPSET, "torch": torch.__version__, "verified": asdict(found)}}

@@ -49,13 +49,21 @@ class Verification:
         )
 
 
-def sample_ids(bundle: Bundle, sample: Sequence[str] | None, positions: int = LONGEST) -> list[list[int]]:
-    """Token ids of the sample's texts that are neither blank nor too long; without a sample, 32 random sources."""
+def sample_ids(bundle: Bundle, sample: Sequence[str] | None, positions: int | None = None) -> list[list[int]]:
+    """Token ids of the sample's texts that are neither blank nor too long; without a sample, 32 random sources.
+
+    positions: the most tokens that a model takes on either side, which no translation of them can exceed.
+    """
+    search = GreedySearch()
+    longest = LONGEST
+    if positions is not None:
+        longest = min(LONGEST, int((positions - search.max_length_b) / search.max_length_a) - 1)
     if sample is None:
-        draw, size, longest = random.Random(0), len(bundle.tokenizers.source), min(positions - 1, 30)
-        return [[draw.randrange(EOS + 1, size) for _ in range(draw.randint(1, longest))] for _ in range(32)]
-    encoded = bundle.tokenizers.source.encode(list(sample))
-    kept = [ids for ids in encoded if 0 < len(ids) < min(positions, LONGEST)]
+        draw, size = random.Random(0), len(bundle.tokenizers.source)
+        return [
+            [draw.randrange(EOS + 1, size) for _ in range(draw.randint(1, max(1, min(longest, 30))))] for _ in range(32)
+        ]
+    kept = [ids for ids in bundle.tokenizers.source.encode(list(sample)) if 0 < len(ids) <= longest]
     if not kept:
         raise UserError("the sample has no line to verify the export with: all are blank or too long")
     return kept
