@@ -31,9 +31,14 @@ def dry_run(config: DictConfig, data: TranslationData) -> int:
         "vocabulary  "
         + ", ".join(f"{name.removesuffix('_vocabulary')} {value}" for name, value in data.vocabulary().items())
     )
-    print(f"parameters  {count_parameters(model):,}")
-    for name, part in model.named_children():
-        print(f"  {name:<10}{count_parameters(part):,}")
+    parts = {name: count_parameters(part) for name, part in model.named_children()}
+    shared = sum(parts.values()) - count_parameters(model)
+    print(
+        f"parameters  {count_parameters(model):,}"
+        + (f", {shared:,} fewer than its parts, which share some" if shared else "")
+    )
+    for name, size in parts.items():
+        print(f"  {name:<10}{size:,}")
     optimizer = build(config.optimizer)(model.parameters())
     criterion, loader = Criterion(config.label_smoothing), data.train_dataloader()
     tokens, began = 0, time.perf_counter()

@@ -114,7 +114,7 @@ def fits(value: Any, hint: Any) -> bool:
         return value in get_args(hint)
     if get_origin(hint) is list:
         return isinstance(value, list) and all(fits(item, get_args(hint)[0]) for item in value)
-    if get_origin(hint) is dict:
+    if get_origin(hint) in (dict, Mapping):
         key, item = get_args(hint)
         return isinstance(value, dict) and all(fits(a, key) and fits(b, item) for a, b in value.items())
     if hint in (None, type(None)):
@@ -133,7 +133,9 @@ def describe(hint: Any) -> str:
         return " or ".join(describe(option) for option in get_args(hint))
     if get_origin(hint) is Literal:
         return " or ".join(repr(choice) for choice in get_args(hint))
-    if get_origin(hint) in (list, dict):
+    if get_origin(hint) in (dict, Mapping):
+        return f"{{name: {describe(get_args(hint)[1])}}}"
+    if get_origin(hint) is list:
         return str(hint)
     return {type(None): "null", None: "null"}.get(hint, getattr(hint, "__name__", str(hint)))
 

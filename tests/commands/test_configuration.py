@@ -44,6 +44,7 @@ REFUSED = {
     "a text for a list": (["test_splits=test"], ["test_splits", "list"]),
     "a test set that is not there": (["test_splits=[tset]"], ["tset", "test"]),
     "too much smoothing": (["label_smoothing=2"], ["smoothing", "2"]),
+    "a size without its braces": (["data.sizes=train:600"], ["sizes='train:600'", "{name: int}"]),
     "a broken override": (["model.width=[1"], ["model.width"]),
 }
 
