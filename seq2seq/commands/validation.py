@@ -116,7 +116,7 @@ def fits(value: Any, hint: Any) -> bool:
         return isinstance(value, list) and all(fits(item, get_args(hint)[0]) for item in value)
     if get_origin(hint) in (dict, Mapping):
         key, item = get_args(hint)
-        return isinstance(value, dict) and all(fits(a, key) and fits(b, item) for a, b in value.items())
+        return isinstance(value, Mapping) and all(fits(a, key) and fits(b, item) for a, b in value.items())
     if hint in (None, type(None)):
         return value is None
     if hint is float:
