@@ -23,7 +23,7 @@ def forks(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Pat
         [sys.executable, str(Path(__file__).with_name("forks.py")), str(place)],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1800,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"},
     )
     assert process.returncode == 0, process.stderr
