@@ -69,7 +69,8 @@ def combinations() -> Iterator[Combination]:
     for model, score, alignment in product(("bahdanau", "luong"), scores, alignments):
         parts = (f"model/attention/score={score}", f"model/attention/alignment={alignment}")
         window = ("model.attention.alignment.window=2",) if alignment.startswith("local") else ()
-        yield Combination(model, parts, width + embedding + window)
+        sizes = fixed if score == "uniform" else width + embedding  # equal weights: the state alone knows the order
+        yield Combination(model, parts, sizes + window)
     for positions in ("sinusoidal", "learned", "none"):
         yield Combination("conv", (f"model.positions={positions}",), (*width, *embedding, "model.layers=2"))
     for window, positions, norm in product(("null", "1"), ("sinusoidal", "learned", "rotary", "none"), ("pre", "post")):
