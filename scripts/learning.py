@@ -5,8 +5,8 @@
 
 Each combination trains from one seed on one thread, with the loss and the greedy search that `seq2seq train` uses,
 until it answers 99% of a check set exactly; then it is scored on other strings. What falls short of 98% is trained
-once more, from the start, with three times the updates. What cannot be learned is trained too. Ends with status 1 if
-anything else still falls short.
+once more, from the start, until it answers 99.9%, with three times the updates. What cannot be learned is trained too.
+Ends with status 1 if anything else still falls short.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TASKS = ("copy", "reverse")
 LENGTHS = (1, 5)
 FIRST_DIGIT = EOS + 1
 VOCABULARY = FIRST_DIGIT + 10
-ENOUGH, THRESHOLD = 0.99, 0.98
+ENOUGH, MORE_THAN_ENOUGH, THRESHOLD = 0.99, 0.999, 0.98
 SEED = 1
 
 
@@ -120,8 +120,8 @@ def exact_match(model: torch.nn.Module, batch: Batch) -> float:
     return sum(right) / len(right)
 
 
-def learn(combination: Combination, task: str, total: int, seconds: float) -> dict[str, Any]:
-    """Train until the check set is answered, or the updates or the seconds of processor time are spent."""
+def learn(combination: Combination, task: str, total: int, seconds: float, enough: float = ENOUGH) -> dict[str, Any]:
+    """Train until `enough` of the check set is answered, or the updates or the seconds of processor time are spent."""
     from seq2seq.commands.configuration import build, compose
 
     torch.set_num_threads(1)
@@ -133,16 +133,16 @@ def learn(combination: Combination, task: str, total: int, seconds: float) -> di
     start = time.process_time()
     for update in updates(model, task, LENGTHS, total):
         spent = time.process_time() - start
-        if spent > seconds or (update % 50 == 0 and exact_match(model, check) >= ENOUGH):
+        if spent > seconds or (update % 50 == 0 and exact_match(model, check) >= enough):
             break
     result = {"task": task, "exact_match": exact_match(model, test), "updates": update, "seconds": round(spent, 1)}
     return {"combination": combination.name, **asdict(combination), **result}
 
 
 def learn_patiently(combination: Combination, task: str, total: int, seconds: float) -> dict[str, Any]:
-    """`learn`, and once more from the start with three times the updates if that was not enough."""
+    """`learn`, and once more from the start, for longer, if that was not enough."""
     result = learn(combination, task, total, seconds)
-    return learn(combination, task, 3 * total, seconds) if fell_short(result) else result
+    return learn(combination, task, 3 * total, seconds, MORE_THAN_ENOUGH) if fell_short(result) else result
 
 
 def fell_short(result: dict[str, Any]) -> bool:
