@@ -125,8 +125,9 @@ class Model(Protocol):
         """
         ...
 
-    def logits(self, features: Tensor) -> Tensor:
-        """(..., D) -> (..., V) unnormalised scores; `output` applied."""
+    def logits(self, features: Tensor, out: Tensor | None = None) -> Tensor:
+        """(..., D) -> (..., V) unnormalised scores; `output` applied. out: without gradients, memory (N, V) that those
+        of features (N, D) may be written to."""
         ...
 
 

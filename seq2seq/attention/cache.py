@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+STEPS = 32
+"""How many steps of all rows there is room for at first; then it doubles."""
+
 
 @dataclass(frozen=True)
 class KeyValueCache:
@@ -16,24 +19,23 @@ class KeyValueCache:
     tells which entries are a row's own past: reordering rows reorders this mask, never the keys and values. So K rows
     are K queries over one store, and `select` costs nothing that grows with the model's width or depth.
 
-    keys, values (layers, B, H, capacity, d). starts: the number of entries before each step; steps taken so far:
-    len(starts). Use: `start`, then a step is `cache = cache.extend()`, and in each layer `append`.
+    keys, values (layers, B, H, capacity, d). bias: what to add to the scores (B, 1, K, used), None where every entry is
+    visible. starts: the number of entries before each step; steps taken so far: len(starts). Use: `start`, then a step
+    is `cache = cache.extend()`, and in each layer `append`.
     """
 
     keys: Tensor
     values: Tensor
     visible: Tensor
-    bias: Tensor
+    bias: Tensor | None
     starts: tuple[int, ...]
 
     @classmethod
-    def start(
-        cls, layers: int, batch: int, heads: int, width: int, like: Tensor, rows: int = 1, capacity: int = 64
-    ) -> KeyValueCache:
-        """Empty cache; width is that of one head, dtype and device are those of `like`. It grows past capacity."""
-        store = like.new_empty(2, layers, batch, heads, capacity, width)
+    def start(cls, layers: int, batch: int, heads: int, width: int, like: Tensor, rows: int = 1) -> KeyValueCache:
+        """Empty cache; width is that of one head, dtype and device are those of `like`."""
+        store = like.new_empty(2, layers, batch, heads, 0, width)
         visible = torch.ones(batch, rows, 0, dtype=torch.bool, device=like.device)
-        return cls(store[0], store[1], visible, _bias(visible, like.dtype), ())
+        return cls(store[0], store[1], visible, None, ())
 
     @property
     def steps(self) -> int:
@@ -50,24 +52,27 @@ class KeyValueCache:
         visible = torch.cat([self.visible, own], dim=-1)
         keys, values = self.keys, self.values
         if used + rows > keys.shape[3]:
-            room = max(keys.shape[3], rows)
+            room = max(keys.shape[3], STEPS * rows)
             keys, values = (
                 torch.cat([old, old.new_empty(*old.shape[:3], room, old.shape[4])], 3) for old in (keys, values)
             )
-        return KeyValueCache(keys, values, visible, _bias(visible, keys.dtype), (*self.starts, used))
+        starts = (*self.starts, used)
+        bias = None if used + rows == len(starts) else _bias(visible, keys.dtype)
+        return KeyValueCache(keys, values, visible, bias, starts)
 
     def append(
         self, layer: int, keys: Tensor, values: Tensor, window: int | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Write this step's keys and values (B, H, K, d) of one layer; return all that its rows may attend: keys and
-        values (B, H, used, d) and what to add to the scores (B, 1, K, used). window: keep that many steps before this.
+        values (B, H, used, d) and their part of `bias`. window: keep that many steps before this.
         """
         used, rows = self.starts[-1], self.rows
         self.keys[layer, :, :, used : used + rows] = keys
         self.values[layer, :, :, used : used + rows] = values
         first = 0 if window is None else self.starts[max(0, self.steps - 1 - window)]
         seen = slice(first, used + rows)
-        return self.keys[layer, :, :, seen], self.values[layer, :, :, seen], self.bias[..., seen]
+        bias = None if self.bias is None else self.bias[..., seen]
+        return self.keys[layer, :, :, seen], self.values[layer, :, :, seen], bias
 
     def select(self, rows: Tensor) -> KeyValueCache:
         """New rows from old ones, as `interfaces.State.select`: rows (B', K') of old numbers b * K + k."""

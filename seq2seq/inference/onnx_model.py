@@ -86,7 +86,7 @@ class OnnxModel:
             features.append(logits)
         return DecoderOutput(torch.stack(features, 1))
 
-    def logits(self, features: Tensor) -> Tensor:
+    def logits(self, features: Tensor, out: Tensor | None = None) -> Tensor:
         return features
 
     def _check(self, axis: str, length: int) -> None:

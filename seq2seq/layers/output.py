@@ -29,5 +29,10 @@ class OutputLayer(nn.Module):
         self.weight = weight
         self.bias = nn.Parameter(torch.zeros(vocabulary)) if bias else None
 
-    def forward(self, features: Tensor) -> Tensor:
-        return F.linear(features, self.weight, self.bias)
+    def forward(self, features: Tensor, out: Tensor | None = None) -> Tensor:
+        """out: without gradients, memory (N, V) that the logits of features (N, D) may be written to."""
+        if out is None or out.dtype != features.dtype:
+            return F.linear(features, self.weight, self.bias)
+        if self.bias is None:
+            return torch.mm(features, self.weight.t(), out=out)
+        return torch.addmm(self.bias, features, self.weight.t(), out=out)

@@ -52,8 +52,8 @@ class EncoderDecoder(nn.Module):
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any, Tensor | None]:
         return self.decoder.step(tokens, state)
 
-    def logits(self, features: Tensor) -> Tensor:
-        logits: Tensor = self.output(features)
+    def logits(self, features: Tensor, out: Tensor | None = None) -> Tensor:
+        logits: Tensor = self.output(features, out)
         return logits
 
 

@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from seq2seq.interfaces import BOS, EOS, PAD, Model
 from seq2seq.search.penalties import Coverage, Ranking
-from seq2seq.search.steps import log_probabilities, mean_probability, start_decoding
+from seq2seq.search.steps import LogProbabilities, mean_probability, start_decoding
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,12 @@ def _at_once(
     """Log-probability of each target token (B, T), teacher-forced; one target position in full width at a time
     is what memory holds besides the features."""
     features = [model.decode(target_in, model.encode(source, mask), target_mask).features for model in models]
+    normalised = [LogProbabilities(model) for model in models]
     columns = []
     for place in range(target_in.shape[1]):
         parts = [
-            log_probabilities(model, own[:, place]).gather(-1, target_out[:, place, None])
-            for model, own in zip(models, features, strict=True)
+            of_model(own[:, place]).gather(-1, target_out[:, place, None])
+            for of_model, own in zip(normalised, features, strict=True)
         ]
         columns.append(mean_probability(parts))
     return torch.cat(columns, 1)

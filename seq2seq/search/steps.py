@@ -16,21 +16,34 @@ from seq2seq.search.options import Search
 
 
 def model_step(model: Model) -> Step:
-    """The model's step with its logits turned into float32 log-probabilities."""
+    """The model's step with its logits turned into `LogProbabilities`."""
+    log_probabilities = LogProbabilities(model)
 
     def step(tokens: Tensor, state: Any) -> tuple[Tensor, Any, Tensor | None]:
         features, state, weights = model.step(tokens, state)
-        return log_probabilities(model, features), state, weights
+        return log_probabilities(features), state, weights
 
     return step
 
 
-def log_probabilities(model: Model, features: Tensor) -> Tensor:
-    """features (..., D) -> (..., V) float32."""
-    logits = model.logits(features).float()
-    if logits.requires_grad:
-        return torch.log_softmax(logits, -1)
-    return torch.log_softmax(logits, -1, out=logits)  # in place: fresh memory of this size costs more than the sums
+class LogProbabilities:
+    """features (N, D) -> (N, V) float32. Without gradients, each call may use the memory of the one before: on a CPU
+    fresh memory of this size costs more than the sums."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self._memory: Tensor | None = None
+
+    def __call__(self, features: Tensor) -> Tensor:
+        if torch.is_grad_enabled():
+            return torch.log_softmax(self.model.logits(features).float(), -1)
+        rows = len(features)
+        usable = self._memory is not None and len(self._memory) >= rows
+        logits = self.model.logits(features, self._memory[:rows] if self._memory is not None and usable else None)
+        logits = logits.float()
+        if not usable:
+            self._memory = logits
+        return torch.log_softmax(logits, -1, out=logits)
 
 
 @dataclass(frozen=True)
@@ -49,9 +62,11 @@ def ensemble_step(models: Sequence[Model]) -> Step:
     Weights are the mean, over the models that attend, of their weights averaged over heads: (N, 1, S).
     """
 
+    normalised = [LogProbabilities(model) for model in models]
+
     def step(tokens: Tensor, state: EnsembleState) -> tuple[Tensor, EnsembleState, Tensor | None]:
         outputs = [model.step(tokens, own) for model, own in zip(models, state.states, strict=True)]
-        parts = [log_probabilities(model, output[0]) for model, output in zip(models, outputs, strict=True)]
+        parts = [of_model(output[0]) for of_model, output in zip(normalised, outputs, strict=True)]
         weights = [output[2].mean(1, keepdim=True) for output in outputs if output[2] is not None]
         return (
             mean_probability(parts),

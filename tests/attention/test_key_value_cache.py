@@ -37,9 +37,9 @@ def one_step(layers, inputs, cache, rotary):
 def test_beams_that_branch_die_and_leave(window, rotary):
     """A random search: after every step each row's output is that of its whole history read at once."""
     layers, generator = stack(window), random.Random(2)
-    cache = KeyValueCache.start(LAYERS, 3, H, D // H, torch.zeros(0, dtype=torch.float64), capacity=4)
+    cache = KeyValueCache.start(LAYERS, 3, H, D // H, torch.zeros(0, dtype=torch.float64))
     histories = [[torch.zeros(0, D, dtype=torch.float64)] for _ in range(3)]  # histories[b][k] (t, D)
-    for step in range(12):
+    for step in range(24):
         rows = len(histories[0])
         inputs = torch.randn(len(histories), rows, D, dtype=torch.float64)
         outputs, cache = one_step(layers, inputs, cache, rotary)
