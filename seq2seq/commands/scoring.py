@@ -166,7 +166,7 @@ def alignment_error(translator: Translator, data: TranslationData, split: str) -
         source_pieces = [piece for piece in one.source_tokens if piece != "</s>"]
         assert one.alignment is not None
         predicted.append(word_links(one.alignment.numpy(), source_pieces, pieces))
-    gold = [[(source, target) for source, target in links] for links in data.table(split)["alignment"]]
+    gold = [[(source, target) for source, target in links] for links in data.table(split).column("alignment")]
     return alignment_error_rate(predicted, gold)
 
 
@@ -185,8 +185,7 @@ def write_attention(translator: Translator, sources: Sequence[str], path: Path) 
 def write_word_counts(data: TranslationData, path: Path) -> None:
     """How often each word occurs in the training targets."""
     counts: Counter[str] = Counter()
-    table = data.table("train").select_columns(["target"])
-    for batch in table.iter(batch_size=10_000):
+    for batch in data.table("train").batches("target"):
         for text in batch["target"]:
             counts.update(text.split())
     with atomic_write(path) as stream:

@@ -8,15 +8,13 @@ from contextlib import closing
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from seq2seq.data import readers
 from seq2seq.data.cache import content_key, file_digest
-from seq2seq.data.corpus import VERSION, Columns, Corpus, FilesCorpus, HubCorpus, check_split, load_table
+from seq2seq.data.corpus import VERSION, Corpus, FilesCorpus, HubCorpus, check_split, load_table
+from seq2seq.data.table import Columns, Table
 from seq2seq.errors import UserError
-
-if TYPE_CHECKING:
-    from datasets import Dataset
 
 MULTI30K = {"train": "train", "valid": "val", "test": "test_2016_flickr", "test_2017": "test_2017_flickr"}
 
@@ -87,7 +85,7 @@ class BibleCorpus:
     def splits(self) -> list[str]:
         return ["train", "valid", "test"]
 
-    def load(self, split: str) -> Dataset:
+    def load(self, split: str) -> Table:
         check_split(self, split)
         return load_table(self.cache_dir, f"text-{split}", self._key(split), lambda: self._read(split))
 

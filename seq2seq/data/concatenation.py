@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from seq2seq.data.cache import content_key
-from seq2seq.data.corpus import Columns, Corpus, load_table
+from seq2seq.data.corpus import Corpus, load_table
+from seq2seq.data.table import Columns, Table
 from seq2seq.errors import UserError
-
-if TYPE_CHECKING:
-    from datasets import Dataset
 
 VERSION = 1
 ROWS = 10_000
@@ -80,7 +78,7 @@ class ConcatenatedCorpus:
         total = len(self.corpus.load(original))
         return original, [range(end - k, end) for k in sizes for end in range(k, total + 1, k)]
 
-    def load(self, split: str) -> Dataset:
+    def load(self, split: str) -> Table:
         original, sizes = self._exactly.get(split, (split, (self._most.get(split, 1),)))
         if split not in self._exactly and sizes == (1,):
             return self.corpus.load(split)
@@ -110,7 +108,7 @@ def _sizes(total: int, most: int, random: np.random.Generator) -> Iterator[int]:
         yield size
 
 
-def _join(table: Dataset, sizes: Iterator[int]) -> Iterator[Columns]:
+def _join(table: Table, sizes: Iterator[int]) -> Iterator[Columns]:
     """Join consecutive rows of the table, so many at a time, in bounded memory."""
     rows = _rows(table)
     joined: Columns = {column: [] for column in table.column_names}
@@ -126,8 +124,8 @@ def _join(table: Dataset, sizes: Iterator[int]) -> Iterator[Columns]:
         yield joined
 
 
-def _rows(table: Dataset) -> Iterator[dict[str, Any]]:
-    for batch in table.iter(batch_size=ROWS):
+def _rows(table: Table) -> Iterator[dict[str, Any]]:
+    for batch in table.batches():
         yield from (dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True))
 
 

@@ -9,19 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from seq2seq.data import readers
 from seq2seq.data.cache import cached_folder, content_key, file_digest
+from seq2seq.data.table import Columns, Table
 from seq2seq.errors import UserError
-
-if TYPE_CHECKING:
-    from datasets import Dataset
 
 VERSION = 1
 """Part of every key: raise it when reading changes what a table holds."""
-
-Columns = dict[str, list[Any]]
 
 
 class Corpus(Protocol):
@@ -32,7 +28,7 @@ class Corpus(Protocol):
 
     def splits(self) -> list[str]: ...
 
-    def load(self, split: str) -> Dataset:
+    def load(self, split: str) -> Table:
         """The split as a memory-mapped table with string columns `source` and `target`.
 
         Corpora with gold word alignments add `alignment`: a list of [source word, target word] a row, from 0.
@@ -44,15 +40,13 @@ class Corpus(Protocol):
         ...
 
 
-def load_table(cache_dir: str | Path, name: str, key: str, tables: Callable[[], Iterable[Columns]]) -> Dataset:
+def load_table(cache_dir: str | Path, name: str, key: str, tables: Callable[[], Iterable[Columns]]) -> Table:
     """The cached table of that name and key, written batch by batch from `tables()` if need be.
 
     Raises UserError if there are no rows.
     """
-    import datasets
-
     folder = cached_folder(cache_dir, name, key, partial(_write_table, name=name, tables=tables))
-    return datasets.Dataset.from_file(str(folder / "table.arrow"))
+    return Table(folder / "table.arrow")
 
 
 def _write_table(folder: Path, name: str, tables: Callable[[], Iterable[Columns]]) -> None:
@@ -112,7 +106,7 @@ class FilesCorpus:
     def splits(self) -> list[str]:
         return list(self._where)
 
-    def load(self, split: str) -> Dataset:
+    def load(self, split: str) -> Table:
         check_split(self, split)
         key = content_key(VERSION, self._digests[split], self.columns, self._languages)
         return load_table(self.cache_dir, f"text-{split}", key, lambda: self._read(split))
@@ -203,12 +197,12 @@ class HubCorpus:
         self.columns = (source_column, target_column)
         self.cache_dir = cache_dir
         self._theirs = {ours: theirs for ours, theirs in splits.items() if theirs is not None}
-        self._loaded: dict[str, Dataset] = {}
+        self._loaded: dict[str, Any] = {}
 
     def splits(self) -> list[str]:
         return list(self._theirs)
 
-    def load(self, split: str) -> Dataset:
+    def load(self, split: str) -> Table:
         check_split(self, split)
         key = content_key(VERSION, *self._identity(split))
         return load_table(self.cache_dir, f"text-{split}", key, lambda: self._read(split))
@@ -227,7 +221,7 @@ class HubCorpus:
         files = sorted(path for path in Path(self.path).rglob("*") if path.is_file())
         return [f"{path.relative_to(self.path)} {file_digest(path)}" for path in files]
 
-    def _source(self, split: str) -> Dataset:
+    def _source(self, split: str) -> Any:
         if split not in self._loaded:
             self._loaded[split] = self._open(self._theirs[split])
         return self._loaded[split]

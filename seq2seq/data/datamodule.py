@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from inspect import signature
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,12 +18,10 @@ from seq2seq.data.concatenation import ConcatenatedCorpus
 from seq2seq.data.corpus import Corpus, check_split
 from seq2seq.data.preparation import Filters, TokenStore, find_overlap, prepare_split, prepare_tokenizers
 from seq2seq.data.streaming import EvaluationSplits, StreamedCorpus, StreamLoader, stream_tokenizers
+from seq2seq.data.table import Table
 from seq2seq.data.tokenizer import TokenizerPair, TokenizerSettings
 from seq2seq.errors import UserError
 from seq2seq.interfaces import Batch
-
-if TYPE_CHECKING:
-    from datasets import Dataset
 
 logger = logging.getLogger(__name__)
 
@@ -265,7 +263,7 @@ class TranslationData(LightningDataModule):
             place = [self.seed, sampler.epoch, sampler.consumed, sampler.rank]
             seeds = np.random.SeedSequence(place).generate_state(2).tolist()
             rows = store.rows(indices)
-            texts = table[rows.tolist()]
+            texts = table.rows(rows.tolist())
             sides = []
             for side, tokenizer, seed in zip(
                 ("source", "target"), (self.tokenizers.source, self.tokenizers.target), seeds, strict=True
@@ -291,14 +289,14 @@ class TranslationData(LightningDataModule):
         for start, end in list(pairwise(bounds.tolist()))[rank::world_size]:
             yield store.batch(store.order[start:end], self.pad_to_multiple_of)
 
-    def table(self, split: str) -> Dataset:
+    def table(self, split: str) -> Table:
         """The split as a memory-mapped table: columns source, target and, where the corpus has it, alignment."""
         return self.corpus.load(split)
 
     def pairs(self, split: str) -> tuple[list[str], list[str]]:
         """Untouched source and target texts of a whole split, in order, for evaluation."""
-        columns = self.table(split)[:]
-        return list(columns["source"]), list(columns["target"])
+        table = self.table(split)
+        return table.column("source"), table.column("target")
 
     def state_dict(self) -> dict[str, Any]:
         position = self._loader.state_dict() if self._loader else self._position

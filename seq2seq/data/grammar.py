@@ -25,10 +25,10 @@ from seq2seq.data.grammar_lexicon import SHIFT
 from seq2seq.data.grammar_phrases import Piece
 from seq2seq.data.grammar_sampler import Sampler
 from seq2seq.data.grammar_variants import variants
+from seq2seq.data.table import Table
 from seq2seq.errors import UserError
 
 if TYPE_CHECKING:
-    import datasets
     import pyarrow as pa
 
 SPLITS = ("train", "valid", "test")
@@ -231,15 +231,13 @@ class GrammarCorpus:
         grammar = [file_digest(path) for path in sorted([*here.glob("grammar*.py"), *here.glob("lexicon/*.tsv")])]
         return content_key(asdict(self._recipe), self.sizes, grammar)
 
-    def load(self, split: str) -> datasets.Dataset:
+    def load(self, split: str) -> Table:
         """The split as a memory-mapped table with columns source, target and alignment."""
-        import datasets
-
         if split not in SPLITS:
             raise UserError(f"no split {split!r} in this corpus; it has {', '.join(SPLITS)}.")
         name = f"grammar-{split}"
         folder = cached_folder(self.cache_dir, name, self.fingerprint(), partial(self._write, split))
-        return datasets.Dataset.from_file(str(folder / "table.arrow"))
+        return Table(folder / "table.arrow")
 
     def _write(self, split: str, folder: Path) -> None:
         import pyarrow as pa

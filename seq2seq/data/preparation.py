@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain, compress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,19 +17,16 @@ from numpy.typing import NDArray
 from seq2seq.data.batching import Integers, collate_flat, sort_by_length
 from seq2seq.data.cache import cached_folder, content_key
 from seq2seq.data.corpus import Corpus
+from seq2seq.data.table import Table
 from seq2seq.data.tokenizer import TokenizerPair, TokenizerSettings, train_tokenizer
 from seq2seq.errors import UserError
 from seq2seq.interfaces import Batch
-
-if TYPE_CHECKING:
-    from datasets import Dataset
 
 logger = logging.getLogger(__name__)
 
 VERSION = 2
 """Part of every key: raise it when preparation changes what it writes."""
 
-ROWS = 20_000
 SIDES = ("source", "target")
 
 
@@ -87,9 +84,9 @@ def train_pair(sides: Callable[..., Iterable[str]], count: int, settings: Tokeni
     )
 
 
-def texts(table: Dataset, *columns: str) -> Iterator[str]:
+def texts(table: Table, *columns: str) -> Iterator[str]:
     """All texts of these columns, one table batch in memory at a time."""
-    for batch in table.select_columns(list(columns)).iter(batch_size=ROWS):
+    for batch in table.batches(*columns):
         for column in columns:
             yield from batch[column]
 
@@ -161,7 +158,7 @@ def _encode(folder: Path, corpus: Corpus, split: str, tokenizers: TokenizerPair,
     counts = {"pairs": 0, "empty": 0, "too_long": 0, "ratio": 0}
     kept: list[tuple[Integers, Integers, Integers]] = []
     with open(folder / "ids.bin", "wb") as stream:
-        for batch in table.select_columns(["source", "target"]).iter(batch_size=ROWS):
+        for batch in table.batches("source", "target"):
             source = tokenizers.source.encode(batch["source"], threads)
             target = tokenizers.target.encode(batch["target"], threads)
             lengths = [np.fromiter(map(len, side), np.int32, len(side)) for side in (source, target)]
@@ -205,11 +202,11 @@ def _overlap(corpus: Corpus) -> dict[str, dict[str, int]]:
     import pyarrow as pa
     import pyarrow.compute as compute
 
-    splits = {split: corpus.load(split)[:] for split in corpus.splits() if split != "train"}
+    splits = {split: corpus.load(split).read() for split in corpus.splits() if split != "train"}
     wanted = pa.array(sorted({text for columns in splits.values() for text in columns["source"]} - {""}), pa.string())
     sources: set[str] = set()
     pairs: set[tuple[str, str]] = set()
-    for batch in corpus.load("train").with_format("arrow").iter(batch_size=ROWS):
+    for batch in corpus.load("train").record_batches:
         shared: Any = batch.filter(compute.is_in(batch["source"], value_set=wanted))
         shared_sources, shared_targets = shared["source"].to_pylist(), shared["target"].to_pylist()
         sources.update(shared_sources)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -17,12 +17,10 @@ from seq2seq.data.cache import cached_folder, content_key
 from seq2seq.data.corpus import Corpus, check_split, load_table
 from seq2seq.data.preparation import Filters, train_pair
 from seq2seq.data.readers import Pair, batches
+from seq2seq.data.table import Table
 from seq2seq.data.tokenizer import TokenizerPair, TokenizerSettings
 from seq2seq.errors import UserError
 from seq2seq.interfaces import Batch
-
-if TYPE_CHECKING:
-    from datasets import Dataset
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +49,7 @@ class EvaluationSplits:
     def splits(self) -> list[str]:
         return list(self._pairs)
 
-    def load(self, split: str) -> Dataset:
+    def load(self, split: str) -> Table:
         check_split(self, split)
         pairs = self._pairs[split]
         return load_table(self.cache_dir, f"text-{split}", texts_key(pairs), lambda: batches(pairs))

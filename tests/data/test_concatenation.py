@@ -45,15 +45,15 @@ def numbers(text, split):
 def test_nothing_is_joined_by_default(tmp_path):
     corpus = join(tmp_path)
     assert corpus.splits() == list(SIZES)
-    assert corpus.load("train")[:] == Numbered(tmp_path / "cache").load("train")[:]
+    assert corpus.load("train").read() == Numbered(tmp_path / "cache").load("train").read()
 
 
 @pytest.mark.parametrize("rows", [4, 10_000])
 def test_training_uses_every_segment_once_a_pass(tmp_path, monkeypatch, rows):
     monkeypatch.setattr(concatenation, "ROWS", rows)
     table = join(tmp_path, train=4, passes=3).load("train")
-    groups = [numbers(text, "train") for text in table["source"]]
-    assert groups == [numbers(text, "train") for text in table["target"]]
+    groups = [numbers(text, "train") for text in table.column("source")]
+    assert groups == [numbers(text, "train") for text in table.column("target")]
     flat = [number for group in groups for number in group]
     assert flat == [*range(57)] * 3
     assert {len(group) for group in groups} == {1, 2, 3, 4}
@@ -66,18 +66,22 @@ def test_test_sets_have_exactly_k(tmp_path):
     assert corpus.splits() == [*SIZES, "test_x2", "test_x3", "test_joined"]
     assert join(tmp_path, test=[2]).splits() == [*SIZES, "test_x2"]
     assert len(corpus.load("test")) == 10
-    assert [numbers(text, "test") for text in corpus.load("test_x3")["source"]] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
-    row = corpus.load("test_x2")[1]
-    assert row["source"] == "test2 a test3 a" and row["target"] == "test2 b  c test3 b  c"
-    assert row["alignment"] == [[0, 2], [1, 0], [2, 5], [3, 3]]
+    assert [numbers(text, "test") for text in corpus.load("test_x3").column("source")] == [
+        [0, 1, 2],
+        [3, 4, 5],
+        [6, 7, 8],
+    ]
+    row = corpus.load("test_x2").rows([1])
+    assert row["source"] == ["test2 a test3 a"] and row["target"] == ["test2 b  c test3 b  c"]
+    assert row["alignment"] == [[[0, 2], [1, 0], [2, 5], [3, 3]]]
 
 
 def test_key_depends_on_every_setting(tmp_path):
     options = [{}, {"train": 2}, {"train": 3}, {"train": 3, "passes": 2}, {"train": 3, "seed": 2}, {"valid": 2}]
     assert len({join(tmp_path, **option).fingerprint() for option in options}) == len(options)
-    first, other = (join(tmp_path, train=3, seed=seed).load("train")["source"][:] for seed in (1, 2))
+    first, other = (join(tmp_path, train=3, seed=seed).load("train").column("source") for seed in (1, 2))
     assert first != other
-    assert sum(len(numbers(text, "valid")) for text in join(tmp_path, valid=2).load("valid")["source"]) == 11
+    assert sum(len(numbers(text, "valid")) for text in join(tmp_path, valid=2).load("valid").column("source")) == 11
 
 
 def test_impossible_values_are_refused(tmp_path):
@@ -90,8 +94,8 @@ def test_all_joined_segments_together_go_from_short_to_long(tmp_path):
     corpus = join(tmp_path, test=[6, 1, 4])
     table = corpus.load("test_joined")
     groups = [[n] for n in range(10)] + [[0, 1, 2, 3], [4, 5, 6, 7], [0, 1, 2, 3, 4, 5]]
-    assert [numbers(text, "test") for text in table["source"]] == groups
+    assert [numbers(text, "test") for text in table.column("source")] == groups
     assert corpus.origin("test_joined") == ("test", [range(group[0], group[-1] + 1) for group in groups])
     assert corpus.origin("test_x4") == ("test", [range(0, 4), range(4, 8)])
     assert corpus.origin("test") is None and corpus.origin("train") is None
-    assert table[10]["alignment"] == [[0, 2], [1, 0], [2, 5], [3, 3], [4, 8], [5, 6], [6, 11], [7, 9]]
+    assert table.column("alignment")[10] == [[0, 2], [1, 0], [2, 5], [3, 3], [4, 8], [5, 6], [6, 11], [7, 9]]
