@@ -47,8 +47,8 @@ class _Recipe:
     """All that decides the text, and nothing more; picklable, so that worker processes can be handed one."""
 
     seed: int
-    minimum_length: int
-    maximum_length: int
+    minimum_words: int
+    maximum_words: int
     weights: tuple[float, ...]
     reverse: bool
     variants: int = 1
@@ -56,7 +56,7 @@ class _Recipe:
     def buckets(self) -> list[tuple[int, int, float]]:
         """(first length, last length, weight) of the buckets in use."""
         cut = [
-            (max(low, self.minimum_length), min(high, self.maximum_length), weight)
+            (max(low, self.minimum_words), min(high, self.maximum_words), weight)
             for (low, high), weight in zip(BUCKETS, self.weights, strict=True)
         ]
         return [(low, high, weight) for low, high, weight in cut if low <= high and weight > 0]
@@ -79,7 +79,7 @@ class _Recipe:
         sampler = Sampler(uniform)
         buckets = self.buckets()
         total = sum(weight for _, _, weight in buckets)
-        low, high = self.minimum_length, self.maximum_length
+        low, high = self.minimum_words, self.maximum_words
         pairs: list[Piece] = []
         while len(pairs) < CHUNK_ROWS:
             first, last = _bucket(buckets, uniform() * total)
@@ -109,7 +109,7 @@ class _Recipe:
             else:
                 raise UserError(
                     f"data.sizes.{split}={rows}: the grammar has too few distinct sentences of {first}-{last} words; "
-                    f"{row} rows are possible here, or raise data.minimum_length"
+                    f"{row} rows are possible here, or raise data.minimum_words"
                 )
             seen.add(source)
             pairs.append(pair)
@@ -177,8 +177,8 @@ class GrammarCorpus:
         self,
         seed: int = 1,
         sizes: Mapping[str, int] | None = None,
-        minimum_length: int = 3,
-        maximum_length: int = 70,
+        minimum_words: int = 3,
+        maximum_words: int = 70,
         length_weights: Sequence[float] | None = None,
         source_language: str = "en",
         target_language: str = "de",
@@ -193,9 +193,9 @@ class GrammarCorpus:
             if not isinstance(rows, int) or rows < 1:
                 raise UserError(f"data.sizes.{split}={rows}: must be a whole number, 1 or more")
             self.sizes[split] = rows
-        if not SHORTEST <= minimum_length <= maximum_length <= LONGEST:
+        if not SHORTEST <= minimum_words <= maximum_words <= LONGEST:
             raise UserError(
-                f"data.minimum_length={minimum_length}, data.maximum_length={maximum_length}: "
+                f"data.minimum_words={minimum_words}, data.maximum_words={maximum_words}: "
                 f"must satisfy {SHORTEST} <= minimum <= maximum <= {LONGEST}"
             )
         if (source_language, target_language) not in (("en", "de"), ("de", "en")):
@@ -207,15 +207,15 @@ class GrammarCorpus:
             if value < 1:
                 raise UserError(f"data.{key}={value}: must be 1 or more")
         if length_weights is None:
-            weights = [float(max(0, min(high, maximum_length) - max(low, minimum_length) + 1)) for low, high in BUCKETS]
+            weights = [float(max(0, min(high, maximum_words) - max(low, minimum_words) + 1)) for low, high in BUCKETS]
         else:
             weights = [float(weight) for weight in length_weights]
         reverse = source_language == "de"
-        self._recipe = _Recipe(seed, minimum_length, maximum_length, tuple(weights), reverse, variants)
+        self._recipe = _Recipe(seed, minimum_words, maximum_words, tuple(weights), reverse, variants)
         if len(weights) != len(BUCKETS) or min(weights) < 0 or not self._recipe.buckets():
             raise UserError(
                 f"data.length_weights={weights}: needs {len(BUCKETS)} numbers, none negative, and one above 0 for a "
-                f"length from {minimum_length} to {maximum_length}"
+                f"length from {minimum_words} to {maximum_words}"
             )
         self.source_language = source_language
         self.target_language = target_language

@@ -30,7 +30,7 @@ from seq2seq.data import grammar, preparation
 LOADED = (datasets, lightning.pytorch, seq2seq.commands.dry_run, seq2seq.training.trainer)
 SMALL = [
     "data.sizes={train: 300, valid: 14, test: 14}",
-    "data.maximum_length=20",
+    "data.maximum_words=20",
     "data.cache_dir=cache",
     "tokenizer.vocabulary=600",
     "model.width=16",

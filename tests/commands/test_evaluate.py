@@ -14,7 +14,7 @@ from seq2seq.cli import run
 
 TRAIN = [
     *("train", "model=bahdanau", "model.width=16", "model.embedding_width=16", "run_dir=run", "logger=none"),
-    *("data.sizes={train: 300, valid: 14, test: 28}", "data.maximum_length=12", "tokenizer.vocabulary=500"),
+    *("data.sizes={train: 300, valid: 14, test: 28}", "data.maximum_words=12", "tokenizer.vocabulary=500"),
     *("trainer.max_steps=4", "trainer.val_check_interval=4", "trainer.threads=1", "tokenize=none", "lowercase=true"),
     *("search.beam_size=2", "search.max_length_b=2", "search.max_length_a=1"),
 ]

@@ -12,7 +12,7 @@ from seq2seq.commands import compare, configuration
 from seq2seq.commands.runs import run_dir
 
 SMALL = [
-    *("data.sizes={train: 200, valid: 14, test: 14}", "data.maximum_length=9", "tokenizer.vocabulary=450"),
+    *("data.sizes={train: 200, valid: 14, test: 14}", "data.maximum_words=9", "tokenizer.vocabulary=450"),
     *("trainer.max_steps=3", "trainer.val_check_interval=3", "search=greedy", "search.max_length_a=1"),
 ]
 

@@ -13,7 +13,7 @@ from seq2seq.cli import run
 
 SMALL = [
     "data.sizes={train: 300, valid: 14, test: 28}",
-    "data.maximum_length=20",
+    "data.maximum_words=20",
     "tokenizer.vocabulary=600",
     "trainer.max_steps=8",
     "trainer.val_check_interval=4",

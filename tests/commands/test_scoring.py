@@ -33,7 +33,7 @@ ATTENTIONS = {
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> TranslationData:
     cache = tmp_path_factory.mktemp("cache")
-    corpus = GrammarCorpus(seed=1, sizes={"train": 200, "valid": 14, "test": 14}, maximum_length=20, cache_dir=cache)
+    corpus = GrammarCorpus(seed=1, sizes={"train": 200, "valid": 14, "test": 14}, maximum_words=20, cache_dir=cache)
     settings = TokenizerSettings(kind="bpe", vocabulary=500)
     data = TranslationData(corpus, settings, concatenation={"test": [1, 3]}, cache_dir=cache)
     data.prepare()

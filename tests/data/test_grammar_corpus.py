@@ -93,7 +93,7 @@ def test_splits_share_no_source_and_evaluation_holds_none_twice(tables):
     sources = {split: table.column("source") for split, table in tables.items()}
     assert len(set(sources["valid"])) == SIZES["valid"]
     assert len(set(sources["test"])) == SIZES["test"]
-    short = GrammarCorpus(minimum_length=3, maximum_length=5)._recipe
+    short = GrammarCorpus(minimum_words=3, maximum_words=5)._recipe
     train = {pair[0] for k in range(4) for pair in short.chunk(k, CHUNK_ROWS)} | set(sources["train"])
     valid = {pair[0] for pair in short.evaluation("valid", 200)} | set(sources["valid"])
     test = {pair[0] for pair in short.evaluation("test", 200)} | set(sources["test"])
@@ -114,8 +114,8 @@ def test_evaluation_is_stratified_and_training_uniform_by_default(tables):
 def test_length_weights_and_limits(tmp_path):
     corpus = GrammarCorpus(
         sizes={"train": 1000, "valid": 4, "test": 4},
-        minimum_length=5,
-        maximum_length=33,
+        minimum_words=5,
+        maximum_words=33,
         length_weights=[3, 0, 0, 1, 0, 0, 5],
         cache_dir=tmp_path,
     )
@@ -163,10 +163,10 @@ def test_alignment_column_is_in_range(tables):
     [
         ({"sizes": {"dev": 3}}, "dev"),
         ({"sizes": {"train": 0}}, "train=0"),
-        ({"minimum_length": 2}, "minimum_length=2"),
-        ({"minimum_length": 9, "maximum_length": 8}, "maximum_length=8"),
+        ({"minimum_words": 2}, "minimum_words=2"),
+        ({"minimum_words": 9, "maximum_words": 8}, "maximum_words=8"),
         ({"length_weights": [1, 2]}, "length_weights"),
-        ({"length_weights": [0, 0, 0, 0, 0, 0, 1], "maximum_length": 20}, "length_weights"),
+        ({"length_weights": [0, 0, 0, 0, 0, 0, 1], "maximum_words": 20}, "length_weights"),
         ({"length_weights": [-1, 0, 0, 0, 0, 0, 1]}, "length_weights"),
         ({"source_language": "fr"}, "fr"),
         ({"processes": 0}, "processes=0"),
@@ -183,7 +183,7 @@ def test_unknown_split_and_too_many_distinct_sentences(tmp_path, monkeypatch):
         GrammarCorpus(cache_dir=tmp_path).load("dev")
     monkeypatch.setattr("seq2seq.data.grammar._ATTEMPTS", 200)
     with pytest.raises(UserError, match="too few distinct"):
-        GrammarCorpus(sizes={"test": 5000}, maximum_length=3, cache_dir=tmp_path).load("test")
+        GrammarCorpus(sizes={"test": 5000}, maximum_words=3, cache_dir=tmp_path).load("test")
 
 
 def test_verbs_of_several_words_are_not_exchanged_in_part():

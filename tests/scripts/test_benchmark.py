@@ -163,7 +163,7 @@ def test_a_command_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> No
 def test_preparation_times_its_stages(here: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "prepare.json"
     sizes = ["--pairs", "60", "--base-pairs", "40", "--batches", "30", "--updates", "1", "--output", str(output)]
-    data = ["data.sizes={valid: 3, test: 4}", "data.maximum_length=9", "data.max_tokens=100", "tokenizer=char"]
+    data = ["data.sizes={valid: 3, test: 4}", "data.maximum_words=9", "data.max_tokens=100", "tokenizer=char"]
     assert benchmark.main(["prepare", *sizes, *data, "trainer.threads=1", *TINY["bahdanau"]]) == 0
     assert "times as fast as the model" in capsys.readouterr().out
     result = written(output)
