@@ -4,7 +4,7 @@ The model is freshly initialised (or --checkpoint), the text the corpus's first 
 as --sentences asks. Each row is a process of its own: it loads the bundle, then the clock runs from text to text
 (tokenization included) through `Translator`. "batches of 64" are 64 sentences in the order of the file; "its own
 batches" is one call with all of them, sorted by length and cut by tokens as `seq2seq translate` does. Outputs get their
-length by search.min_length_b = search.max_length_b = 30.
+length by search.min_length_b = search.max_length_b = 30; with --natural (and --checkpoint) the model ends them.
 
 A Transformer is exported for CTranslate2 as well (float32 and int8) and translated twice, in one call each: through
 `engine=ctranslate2`, and by CTranslate2 called directly (tokens given, no torch in its process) in both of its ways:
@@ -39,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="overrides of `seq2seq train`")
     parser.add_argument("--checkpoint", help="a run, bundle or .ckpt to decode with, instead of initial weights")
     parser.add_argument("--input", type=Path, help="sentences, one a line, instead of the corpus's test set")
+    parser.add_argument("--natural", action="store_true", help="outputs of the length that the model gives them")
     parser.add_argument("--sentences", type=int, default=1000, metavar="N")
     parser.add_argument("--beam-sentences", type=int, metavar="N", help="for beam search (default: --sentences)")
     parser.add_argument("--repetitions", type=int, default=1, metavar="N", help="of each row, interleaved")
@@ -57,7 +58,13 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         model = fresh("decoding.prepare", settings)
         counts = {"greedy": options.sentences, "beam5": options.beam_sentences or options.sentences}
         jobs = [
-            {**job, "folder": folder, "sentences": counts[job["search"]], "threads": threads(options.threads)}
+            {
+                **job,
+                "folder": folder,
+                "sentences": counts[job["search"]],
+                "threads": threads(options.threads),
+                "length": None if options.natural else LENGTH,
+            }
             for job in jobs_of(options.engines, model["exports"])
         ]
         found: list[list[dict[str, Any]]] = [[] for _ in jobs]
@@ -66,7 +73,13 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                 found[place].append(fresh(f"decoding.{job['function']}", job))
     rows = [summary(job, runs) for job, runs in zip(jobs, found, strict=True)]
     ratios = against_direct(rows)
-    return {"model": model, "length": LENGTH, "rows": rows, "ratios": ratios, "table": table(rows, ratios)}
+    return {
+        "model": model,
+        "length": None if options.natural else LENGTH,
+        "rows": rows,
+        "ratios": ratios,
+        "table": table(rows, ratios),
+    }
 
 
 def jobs_of(engines: list[str], exports: list[str]) -> list[dict[str, Any]]:
@@ -196,21 +209,26 @@ def ours(job: dict[str, Any]) -> dict[str, Any]:
     texts = first(json.loads((folder / TEXTS).read_text(encoding="utf-8")), job["sentences"])
     batching = Batching(max_tokens=8192, window=len(texts)) if own else Batching(max_tokens=10**9)
     translator = Translator.load(
-        folder / (kind or BUNDLE), search=exact_length(SEARCHES[job["search"]]), batching=batching, engine=engine
+        folder / (kind or BUNDLE),
+        search=search(SEARCHES[job["search"]], job["length"]),
+        batching=batching,
+        engine=engine,
     )
     windows = [texts] if own else [texts[start : start + BATCH] for start in range(0, len(texts), BATCH)]
     began, before = time.perf_counter(), time.process_time()
     found = [one for window in windows for one in translator.translate_window(window)]
     seconds, spent = time.perf_counter() - began, time.process_time() - before
-    return result(seconds, spent, [len(one.tokens) for one in found])
+    return result(seconds, spent, [len(one.tokens) for one in found], job["length"])
 
 
-def exact_length(beams: int) -> Any:
-    """Search as `search=greedy` or `search=beam` sets it up, with outputs of exactly LENGTH tokens."""
+def search(beams: int, length: int | None) -> Any:
+    """Search as `search=greedy` or `search=beam` sets it up; outputs have exactly `length` tokens, if it is given."""
     from seq2seq.commands.configuration import build, compose
 
-    overrides = ["checkpoint=none", *(f"search.{name}_length_a=0" for name in ("min", "max"))]
-    overrides += [f"search.{name}_length_b={LENGTH}" for name in ("min", "max")]
+    overrides = ["checkpoint=none"]
+    if length is not None:
+        overrides += [f"search.{name}_length_a=0" for name in ("min", "max")]
+        overrides += [f"search.{name}_length_b={length}" for name in ("min", "max")]
     overrides += ["search=greedy"] if beams == 1 else ["search=beam", f"search.beam_size={beams}"]
     return build(compose("translate", overrides).search)
 
@@ -226,22 +244,23 @@ def direct(job: dict[str, Any]) -> dict[str, Any]:
         inter_threads=job["threads"] if many else 1,
         intra_threads=1 if many else job["threads"],
     )
+    length = job["length"]
+    forced = {} if length is None else {"min_decoding_length": length, "max_decoding_length": length}
     began, before = time.perf_counter(), time.process_time()
     found = translator.translate_batch(
         pieces,
         beam_size=SEARCHES[job["search"]],
-        min_decoding_length=LENGTH,
-        max_decoding_length=LENGTH,
+        **forced,
         max_batch_size=BATCH,
         batch_type="examples",
     )
     seconds, spent = time.perf_counter() - began, time.process_time() - before
-    return result(seconds, spent, [len(one.hypotheses[0]) for one in found])
+    return result(seconds, spent, [len(one.hypotheses[0]) for one in found], length)
 
 
-def result(seconds: float, cpu_seconds: float, lengths: list[int]) -> dict[str, Any]:
-    if set(lengths) != {LENGTH}:
-        raise RuntimeError(f"outputs have {min(lengths)} to {max(lengths)} tokens, not {LENGTH}")
+def result(seconds: float, cpu_seconds: float, lengths: list[int], wanted: int | None) -> dict[str, Any]:
+    if wanted is not None and set(lengths) != {wanted}:
+        raise RuntimeError(f"outputs have {min(lengths)} to {max(lengths)} tokens, not {wanted}")
     return {
         "seconds": seconds,
         "cpu_seconds": cpu_seconds,

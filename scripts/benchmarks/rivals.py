@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import startup
-from benchmarks.decoding import first, threads
+from benchmarks.decoding import LENGTH, first, threads
 from benchmarks.process import MeasurementFailed, fresh
 from benchmarks.record import markdown, spread
 
@@ -137,7 +137,7 @@ class Work:
         found = []
         for name, (engine, batches) in ways.items():
             torch = engine == "torch" and search == "beam5"
-            job = {"folder": str(folder), "engine": engine, "search": search, "batches": batches}
+            job = {"folder": str(folder), "engine": engine, "search": search, "batches": batches, "length": LENGTH}
             job["sentences"] = self.options.beam_sentences if torch else self.sentences
             run = fresh("decoding.ours", {**job, "threads": threads(self.options.threads)})
             found.append({**entry(name, run["sentences_per_second"], run), "parameters": prepared["parameters"]})

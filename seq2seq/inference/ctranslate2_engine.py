@@ -18,6 +18,8 @@ from seq2seq.search.penalties import Ranking
 from seq2seq.search.scoring import Scored
 
 PAD_PIECE, BOS_PIECE, EOS_PIECE = "<pad>", "<s>", "</s>"
+SENTENCES = 64
+"""One thread translates so many at a time: CTranslate2 is fastest with a batch for each thread."""
 
 
 class CTranslate2Engine:
@@ -47,7 +49,8 @@ class CTranslate2Engine:
                 str(export.folder),
                 device=device.type,
                 device_index=device.index or 0,
-                intra_threads=torch.get_num_threads(),
+                inter_threads=torch.get_num_threads() if device.type == "cpu" else 1,
+                intra_threads=1,
             )
         except (RuntimeError, ValueError) as error:
             raise UserError(f"{export.folder}: CTranslate2 cannot load it: {str(error).splitlines()[0]}") from error
@@ -75,6 +78,7 @@ class CTranslate2Engine:
                 self._source_pieces(sources[place] for place in places),
                 max_decoding_length=longest + 1,
                 min_decoding_length=min(longest, int(search.min_length_b)),
+                max_batch_size=SENTENCES,
                 return_attention=with_weights,
                 asynchronous=True,
                 **options,
@@ -85,9 +89,9 @@ class CTranslate2Engine:
         first = []
         if with_weights and options["beam_size"] > 1:
             first = by_batches(lengths, max_tokens, lambda places: self._first_step(sources[place] for place in places))
+        norms = divisors(search.ranking, max(limits, default=0) + 1)
         found = [
-            self._hypotheses(promise.result(), limit, search.ranking)
-            for promise, limit in zip(waiting, limits, strict=True)
+            self._hypotheses(promise.result(), limit, norms) for promise, limit in zip(waiting, limits, strict=True)
         ]
         for hypotheses, promise in zip(found, first, strict=False):
             for one in hypotheses:
@@ -105,16 +109,18 @@ class CTranslate2Engine:
                 self._source_pieces(sources[place] for place in places),
                 [[self._pieces[1][token] for token in targets[place]] for place in places],
                 max_input_length=0,
+                max_batch_size=SENTENCES,
                 asynchronous=True,
             )
             return promises
 
         found = []
+        norms = divisors(ranking, max(map(len, targets), default=0) + 1)
         for target, promise in zip(
             targets, by_batches(pair_lengths(sources, targets), max_tokens, submit), strict=True
         ):
             values = list(promise.result().log_probs)
-            found.append(Scored(list(target), values, sum(values), ranked(ranking, sum(values), len(values))))
+            found.append(Scored(list(target), values, sum(values), sum(values) / norms[len(values)]))
         return found
 
     def _source_pieces(self, sources: Iterable[Ids]) -> list[list[str]]:
@@ -148,7 +154,7 @@ class CTranslate2Engine:
         """Most tokens before EOS for a source of `length` tokens."""
         return min(max(1, int(search.max_length_a * length + search.max_length_b)), self.positions - 1)
 
-    def _hypotheses(self, result: Any, limit: int, ranking: Ranking) -> list[Hypothesis]:
+    def _hypotheses(self, result: Any, limit: int, norms: list[float]) -> list[Hypothesis]:
         found = []
         for number, pieces in enumerate(result.hypotheses):
             ids = [self._ids[piece] for piece in pieces]
@@ -158,7 +164,7 @@ class CTranslate2Engine:
             weights = None
             if result.attention:
                 weights = torch.tensor(result.attention[number])[: len(tokens) + finished].unsqueeze(1)
-            log_probability = score * float(ranking.norm(torch.tensor(len(ids))))
+            log_probability = score * norms[len(ids)]
             found.append(Hypothesis(tokens, log_probability, score, finished, weights))
         return found
 
@@ -170,9 +176,10 @@ class CTranslate2Engine:
         if not cut:
             return found
         scored = self.score([sources[place] for place, _ in cut], [one.tokens for _, one in cut], ranking, max_tokens)
+        norms = divisors(ranking, max(len(one.tokens) for _, one in cut))
         for (place, one), values in zip(cut, scored, strict=True):
             total = sum(values.token_log_probabilities[:-1])
-            score = ranked(ranking, total, len(one.tokens))
+            score = total / norms[len(one.tokens)]
             found[place].remove(one)
             found[place].append(Hypothesis(one.tokens, total, score, False, one.weights))
         return [sorted(row, key=lambda one: (not one.finished, -one.score)) for row in found]
@@ -210,5 +217,7 @@ def refuse_ranking(ranking: Ranking) -> None:
         raise UserError("search.coverage_penalty is not available with engine=ctranslate2")
 
 
-def ranked(ranking: Ranking, total: float, length: int) -> float:
-    return float(ranking.score(torch.tensor(total, dtype=torch.float64), length, 0.0))
+def divisors(ranking: Ranking, longest: int) -> list[float]:
+    """`Ranking.norm` of each length from 0 to `longest`."""
+    norms: list[float] = ranking.norm(torch.arange(longest + 1)).tolist()
+    return norms

@@ -164,11 +164,12 @@ class Translator:
         grouped: list[list[int]] = [[] for _ in texts]
         for place, one in enumerate(parts):
             grouped[one.text].append(place)
+        joined = [list(zip(*(found[place] for place in places), strict=False)) for places in grouped]
+        tokens = [one.tokens for nbest in joined for candidate in nbest for one in candidate]
+        written = iter(self.tokenizers.target.decode_batch(tokens))
         return [
-            self._assemble(
-                [parts[place] for place in places], [found[place] for place in places], search, text in truncated
-            )
-            for text, places in enumerate(grouped)
+            self._assemble([parts[place] for place in places], nbest, written, search, text in truncated)
+            for text, (places, nbest) in enumerate(zip(grouped, joined, strict=True))
         ]
 
     def _cut(
@@ -219,16 +220,20 @@ class Translator:
             raise UserError(f"the target token {error} is not in the vocabulary") from error
 
     def _assemble(
-        self, parts: list[Part], found: list[list[Hypothesis]], search: Search, truncated: bool
+        self,
+        parts: list[Part],
+        found: Sequence[Sequence[Hypothesis]],
+        written: Iterator[str],
+        search: Search,
+        truncated: bool,
     ) -> Translation:
+        """found: the candidates, each a hypothesis for every part; written: their texts come next."""
         if not parts:
             return Translation([BLANK], [], 0)
         source_tokens = [piece for part in parts for piece in (*self.tokenizers.source.pieces(part.ids), "</s>")]
-        joined = [list(candidate) for candidate in zip(*found, strict=False)]
-        texts = self.tokenizers.target.decode_batch([one.tokens for candidate in joined for one in candidate])
         nbest = []
-        for number, candidate in enumerate(joined):
-            own = texts[number * len(parts) : (number + 1) * len(parts)]
+        for candidate in found:
+            own = list(islice(written, len(candidate)))
             log_probability = sum(one.log_probability for one in candidate)
             nbest.append(
                 Candidate(

@@ -113,9 +113,9 @@ def test_kept_bytes_by_hand() -> None:
 
 
 def test_outputs_of_another_length_are_refused() -> None:
-    assert decoding.result(2.0, 1.5, [30, 30, 30])["sentences_per_second"] == 1.5
+    assert decoding.result(2.0, 1.5, [30, 30, 30], 30)["sentences_per_second"] == 1.5
     with pytest.raises(RuntimeError, match="29 to 30"):
-        decoding.result(1.0, 1.0, [30, 29])
+        decoding.result(1.0, 1.0, [30, 29], 30)
 
 
 def test_a_fresh_process_has_memory_of_its_own() -> None:
