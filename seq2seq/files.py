@@ -59,7 +59,7 @@ def hold(path: str | Path) -> IO[bytes]:
         InUse: another process holds it.
         OSError: it cannot be opened.
     """
-    stream = open(path, "a+b")  # noqa: SIM115
+    stream = open(path, "a+b")  # noqa: SIM115 (open as long as the lock)
     if fcntl is not None:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -210,7 +210,7 @@ def ours(job: dict[str, Any]) -> dict[str, Any]:
     batching = Batching(max_tokens=8192, window=len(texts)) if own else Batching(max_tokens=10**9)
     translator = Translator.load(
         folder / (kind or BUNDLE),
-        search=search(SEARCHES[job["search"]], job["length"]),
+        search=build_search(SEARCHES[job["search"]], job["length"]),
         batching=batching,
         engine=engine,
     )
@@ -221,7 +221,7 @@ def ours(job: dict[str, Any]) -> dict[str, Any]:
     return result(seconds, spent, [len(one.tokens) for one in found], job["length"])
 
 
-def search(beams: int, length: int | None) -> Any:
+def build_search(beams: int, length: int | None) -> Any:
     """Search as `search=greedy` or `search=beam` sets it up; outputs have exactly `length` tokens, if it is given."""
     from seq2seq.commands.configuration import build, compose
 

@@ -54,7 +54,7 @@ def translate_in_processes(config: DictConfig, overrides: Sequence[str]) -> int:
 def run_together(commands: Sequence[Sequence[str]]) -> list[int]:
     """Exit statuses; the first error ends the other processes (their status is then 0). What each says on standard
     error is passed on when it ends."""
-    talk = [tempfile.TemporaryFile() for _ in commands]  # noqa: SIM115
+    talk = [tempfile.TemporaryFile() for _ in commands]  # noqa: SIM115 (read at the end)
     children = [
         subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=file)
         for command, file in zip(commands, talk, strict=True)

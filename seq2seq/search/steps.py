@@ -37,11 +37,11 @@ class LogProbabilities:
     def __call__(self, features: Tensor) -> Tensor:
         if torch.is_grad_enabled():
             return torch.log_softmax(self.model.logits(features).float(), -1)
-        rows = len(features)
-        usable = self._memory is not None and len(self._memory) >= rows
-        logits = self.model.logits(features, self._memory[:rows] if self._memory is not None and usable else None)
-        logits = logits.float()
-        if not usable:
+        memory = self._memory
+        if memory is not None:
+            memory = memory[: len(features)] if len(memory) >= len(features) else None
+        logits = self.model.logits(features, memory).float()
+        if memory is None:
             self._memory = logits
         return torch.log_softmax(logits, -1, out=logits)
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import datasets
 import lightning.pytorch
 import torch
 
@@ -27,7 +26,7 @@ from seq2seq.cli import run
 from seq2seq.commands import compare, train, workers
 from seq2seq.data import grammar, preparation
 
-LOADED = (datasets, lightning.pytorch, seq2seq.commands.dry_run, seq2seq.training.trainer)
+LOADED = (lightning.pytorch, seq2seq.commands.dry_run, seq2seq.training.trainer)
 SMALL = [
     "data.sizes={train: 300, valid: 14, test: 14}",
     "data.maximum_words=20",

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import torch
 import uvicorn
 
@@ -110,3 +111,7 @@ def running(
         server.should_exit = True
         thread.join()
         listener.close()
+
+
+def ask(url: str, **body) -> httpx.Response:
+    return httpx.post(f"{url}/translate", json=body, timeout=60)

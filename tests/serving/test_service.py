@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import select
-import socket
 import threading
 import time
 from functools import partial
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from service import REFERENCES, SOURCES, running
+from service import REFERENCES, SOURCES, ask, running
 
 from seq2seq.evaluation.metrics import sentence_scores
 from seq2seq.search import BeamSearch, GreedySearch, Sampling
@@ -23,10 +19,6 @@ from seq2seq.serving.batcher import Batching
 from seq2seq.serving.limits import Limits
 
 TEXTS = [" ".join(source.split()[start:]) for source in SOURCES for start in range(4)]
-
-
-def ask(url: str, **body) -> httpx.Response:
-    return httpx.post(f"{url}/translate", json=body, timeout=60)
 
 
 def translations(url: str, **body) -> list[dict]:
@@ -265,89 +257,6 @@ def test_a_full_queue_and_the_time_limit(models):
         assert ask(url, text="a").status_code == 200
         assert httpx.get(f"{url}/health").json()["status"] == "ok"
         assert counted(url, "seq2seq_requests_total")["/translate", "429"] == statuses.count(429)
-
-
-def test_slow_and_vanishing_clients_bother_nobody(models):
-    head = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 13\r\n\r\n"
-    with running(models[:1], Limits(seconds=3)) as url:
-        place = urlsplit(url)
-        half = [socket.create_connection((place.hostname, place.port)) for _ in range(60)]
-        for one in half:
-            one.sendall(head + b'{"text"')
-        gone = [socket.create_connection((place.hostname, place.port)) for _ in range(20)]
-        for one in gone:
-            one.sendall(head + b'{"text": "a"}')
-            one.close()
-        assert ask(url, text=SOURCES[0]).status_code == 200
-        late = socket.create_connection((place.hostname, place.port))
-        late.sendall(head + b'{"text"')
-        assert httpx.get(f"{url}/health").status_code == 200
-        late.sendall(b': "a"}')
-        assert late.recv(15) == b"HTTP/1.1 200 OK"
-        half[0].settimeout(30)
-        assert half[0].recv(12) == b"HTTP/1.1 408"
-        for one in (*half, late):
-            one.close()
-        assert ask(url, text=SOURCES[0]).status_code == 200
-
-
-def connect(url: str, sent: bytes) -> socket.socket:
-    place = urlsplit(url)
-    one = socket.create_connection((place.hostname, place.port))
-    one.settimeout(30)
-    one.sendall(sent)
-    return one
-
-
-def closed(one: socket.socket) -> bool:
-    try:
-        return one.recv(1) == b""
-    except ConnectionResetError:
-        return True
-
-
-def test_heads_that_never_end_are_given_up(models):
-    """Silence, half a head, a second one that comes byte by byte: all are cut off, and nobody else notices."""
-    half = b"POST /translate HTTP/1.1\r\nHost: x\r\nX-Slow: "
-    with running(models[:1], Limits(seconds=2, connections=60)) as url:
-        slow = [connect(url, half[:number]) for number in range(50)]
-        assert ask(url, text=SOURCES[0]).status_code == 200
-        lasting = connect(url, b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert lasting.recv(15) == b"HTTP/1.1 200 OK"
-        lasting.sendall(half)
-        for _ in range(3):
-            for one in slow:
-                with contextlib.suppress(OSError):
-                    one.sendall(b"x")
-            assert ask(url, text=SOURCES[0]).status_code == 200
-            time.sleep(0.3)
-        assert all(closed(one) for one in slow)
-        while lasting.recv(1000):
-            pass
-        assert ask(url, text=SOURCES[0]).status_code == 200
-
-
-def test_more_silent_clients_than_connections_are_outlived(models):
-    with running(models[:1], Limits(seconds=2, connections=40)) as url:
-        slow = [connect(url, b"GET / HT") for _ in range(60)]
-        assert ask(url, text="a").status_code == 503
-        assert all(closed(one) for one in slow)
-        assert ask(url, text="a").status_code == 200
-
-
-def test_a_client_that_takes_no_answer_is_given_up(models):
-    """It asks for the page again and again, and reads nothing: its connection is reset."""
-    with running(models[:1], Limits(seconds=2)) as url:
-        deaf = connect(url, b"")
-        deaf.setblocking(False)
-        with contextlib.suppress(BlockingIOError):
-            deaf.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 1_000_000)
-        assert ask(url, text="a").status_code == 200
-        waiting = select.poll()
-        waiting.register(deaf, 0)
-        ((_, event),) = waiting.poll(60_000)
-        assert event & (select.POLLHUP | select.POLLERR)
-        assert ask(url, text="a").status_code == 200
 
 
 def test_a_fault_is_answered_and_the_service_goes_on(models):

@@ -1,6 +1,5 @@
 """What a run shows: history.jsonl, TensorBoard, the terminal."""
 
-import errno
 import io
 import json
 import logging
@@ -9,11 +8,10 @@ from pathlib import Path
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from toy import everything, toy_fit, toy_model
+from toy import toy_fit, toy_model
 
-from seq2seq.errors import UserError
 from seq2seq.training.limits import Limits
-from seq2seq.training.observers import History, Observer, TensorBoardLog, Terminal, clock
+from seq2seq.training.observers import History, TensorBoardLog, Terminal, clock
 from seq2seq.training.progress import Progress, Stopwatch
 
 
@@ -28,23 +26,6 @@ def test_history_is_cut_back_to_where_training_goes_on(tmp_path: Path) -> None:
         {"update": 5},
         {"update": 7, "valid_bleu": 0.1},
     ]
-
-
-class FullDisk(Observer):
-    """A log whose disk has no room for update 15."""
-
-    def record(self, record: dict[str, float]) -> None:
-        if record["update"] == 15:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-
-def test_a_log_without_room_ends_training_and_loses_nothing(tmp_path: Path) -> None:
-    settings = {"max_steps": 20, "log_every_n_steps": 5}
-    with pytest.raises(UserError, match=r"(?s)cannot write the log in .*: No space left on device\n.*to go on"):
-        toy_fit(tmp_path / "full", observers=(FullDisk(),), trainer=settings)
-    for name in ("full", "roomy"):
-        toy_fit(tmp_path / name, trainer=settings)
-    assert everything(tmp_path / "full") == everything(tmp_path / "roomy")
 
 
 def test_tensorboard_holds_scalars_texts_and_the_picture(tmp_path: Path) -> None:
