@@ -123,7 +123,7 @@ def systems(config: DictConfig) -> list[tuple[str, list[str]]]:
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise UserError(f"{', '.join(repeated)} is there twice; give each system once, with seeds= for several runs")
     for name in names:
-        if name in ("", ".", "..") or name.startswith(".") or Path(name).name != name:
+        if not name or name.startswith(".") or Path(name).name != name:
             raise UserError(f"{name!r} cannot be a system's name: each has a folder of that name in run_dir")
     for name in details:
         if name not in names:
