@@ -84,6 +84,7 @@ def held(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock = hold(path)
     except InUse:
+        owner = ""
         with suppress(OSError):
             owner = path.read_text(encoding="utf-8").strip()
         raise UserError(
