@@ -49,7 +49,7 @@ def _range(systems: list[Mapping[str, Any]], key: str, name: str, form: Any) -> 
     if len(values) < 2:
         return []
     low, high = min(values), max(values)
-    if low == high:
+    if form(low) == form(high):
         return [f"{name}: {form(low)} for all."]
     above = f", the largest {high / low - 1:.0%} above the smallest" if low else ""
     return [f"{name}: {form(low)} to {form(high)}{above}."]
