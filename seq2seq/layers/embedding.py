@@ -26,9 +26,19 @@ class Embedding(nn.Module):
     PAD's row starts at zero and receives no gradient from here. `weight` may be another layer's parameter (tied
     embeddings). A fresh one is N(0, D^-1/2): times `scale` = sqrt(D) (Vaswani et al. 2017, section 3.4) its
     features have unit variance, and as a tied output layer it gives logits of unit variance for such features.
+
+    word_dropout: the share of tokens whose whole vector is zeroed in training (Gal and Ghahramani 2016; for little
+    data, Sennrich and Zhang 2019), the others divided by what is kept.
     """
 
-    def __init__(self, vocabulary: int, width: int, scale: float = 1.0, weight: nn.Parameter | None = None) -> None:
+    def __init__(
+        self,
+        vocabulary: int,
+        width: int,
+        scale: float = 1.0,
+        weight: nn.Parameter | None = None,
+        word_dropout: float = 0.0,
+    ) -> None:
         super().__init__()
         if vocabulary <= PAD + 1 or width < 1:
             raise UserError(f"an embedding needs vocabulary > {PAD + 1} and width > 0, got {vocabulary} and {width}")
@@ -40,9 +50,13 @@ class Embedding(nn.Module):
             raise UserError(f"tied weight has shape {tuple(weight.shape)}, the embedding needs {(vocabulary, width)}")
         self.weight = weight
         self.scale = scale
+        self.word_dropout = Dropout(word_dropout)
 
     def forward(self, tokens: Tensor) -> Tensor:
         embedded = F.embedding(tokens, self.weight, padding_idx=PAD)
+        if self.training and self.word_dropout.rate:
+            scales: Tensor = self.word_dropout(embedded.new_full((*tokens.shape, 1), self.scale))
+            return embedded * scales
         return embedded if self.scale == 1.0 else embedded * self.scale
 
 

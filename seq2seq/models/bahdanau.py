@@ -164,6 +164,7 @@ def create_bahdanau(
     cell: str = "gru",
     readout: str = "tanh",
     dropout: float = 0.2,
+    word_dropout: float = 0.0,
     tie_embeddings: bool = True,
 ) -> EncoderDecoder:
     """Bidirectional encoder (width / 2 each way) and attention decoder of `layers` layers each.
@@ -173,7 +174,7 @@ def create_bahdanau(
     "tanh" (faster) or "maxout" (the paper's).
     """
     source_embedding, target_embedding, output = create_vocabulary_layers(
-        source_vocabulary, target_vocabulary, joint_vocabulary, tie_embeddings, embedding_width, width
+        source_vocabulary, target_vocabulary, joint_vocabulary, tie_embeddings, embedding_width, width, word_dropout
     )
     encoder = RecurrentEncoder(cell, embedding_width, width, layers, bidirectional=True, dropout=dropout)
     decoder = BahdanauDecoder(

@@ -173,6 +173,7 @@ def create_conv(
     decoder_layers: int | None = None,
     kernel: int = 3,
     dropout: float = 0.2,
+    word_dropout: float = 0.0,
     positions: str = "sinusoidal",
     maximum_positions: int = 1024,
     tie_embeddings: bool = True,
@@ -192,7 +193,13 @@ def create_conv(
         raise UserError("positions='rotary' needs self-attention; choose sinusoidal, learned or none")
     sides = [create_positions(positions, embedding_width, None, maximum_positions) for _ in range(2)]
     source, target, output = create_vocabulary_layers(
-        source_vocabulary, target_vocabulary, joint_vocabulary, tie_embeddings, embedding_width, embedding_width
+        source_vocabulary,
+        target_vocabulary,
+        joint_vocabulary,
+        tie_embeddings,
+        embedding_width,
+        embedding_width,
+        word_dropout,
     )
     attention = Attention(DotScore(), SoftAlignment())
     encoder = ConvolutionalEncoder(

@@ -64,8 +64,9 @@ def create_vocabulary_layers(
     tie_embeddings: bool,
     embedding_width: int,
     width: int,
+    word_dropout: float,
 ) -> tuple[Embedding, Embedding, OutputLayer]:
-    """Source embedding, target embedding, output layer over features of `width`.
+    """Source embedding, target embedding, output layer over features of `width`; word_dropout as in `Embedding`.
 
     Tied, target embedding and output layer are one matrix, and with a joint vocabulary the source embedding too
     (Press and Wolf 2017; Vaswani et al. 2017, section 3.4). Embedded tokens have unit variance.
@@ -81,9 +82,9 @@ def create_vocabulary_layers(
             f"target_vocabulary={target_vocabulary}"
         )
     scale = math.sqrt(embedding_width)
-    target = Embedding(target_vocabulary, embedding_width, scale)
+    target = Embedding(target_vocabulary, embedding_width, scale, None, word_dropout)
     shared = target.weight if tie_embeddings and joint_vocabulary else None
-    source = Embedding(source_vocabulary, embedding_width, scale, shared)
+    source = Embedding(source_vocabulary, embedding_width, scale, shared, word_dropout)
     output = OutputLayer(width, target_vocabulary, target.weight if tie_embeddings else None)
     return source, target, output
 

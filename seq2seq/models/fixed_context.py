@@ -139,6 +139,7 @@ def create_rnn(
     context: str = "every_step",
     readout: str = "tanh",
     dropout: float = 0.2,
+    word_dropout: float = 0.0,
     tie_embeddings: bool = True,
 ) -> EncoderDecoder:
     """The fixed-context model.
@@ -148,7 +149,7 @@ def create_rnn(
     context="every_step".
     """
     source_embedding, target_embedding, output = create_vocabulary_layers(
-        source_vocabulary, target_vocabulary, joint_vocabulary, tie_embeddings, embedding_width, width
+        source_vocabulary, target_vocabulary, joint_vocabulary, tie_embeddings, embedding_width, width, word_dropout
     )
     reader = SourceReader(
         source_embedding,

@@ -132,6 +132,7 @@ def create_luong(
     bidirectional: bool = True,
     input_feeding: bool = True,
     dropout: float = 0.2,
+    word_dropout: float = 0.0,
     tie_embeddings: bool = True,
 ) -> EncoderDecoder:
     """Encoder and decoder of `layers` layers each; every decoder layer starts from the encoder layer's final state.
@@ -140,7 +141,7 @@ def create_luong(
     "lstm". The paper's encoder reads in one direction (bidirectional=false).
     """
     source_embedding, target_embedding, output = create_vocabulary_layers(
-        source_vocabulary, target_vocabulary, joint_vocabulary, tie_embeddings, embedding_width, width
+        source_vocabulary, target_vocabulary, joint_vocabulary, tie_embeddings, embedding_width, width, word_dropout
     )
     encoder = RecurrentEncoder(cell, embedding_width, width, layers, bidirectional, dropout)
     decoder = LuongDecoder(

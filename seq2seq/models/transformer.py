@@ -126,6 +126,7 @@ def create_transformer(
     heads: int = 4,
     feedforward_width: int = 256,
     dropout: float = 0.3,
+    word_dropout: float = 0.0,
     attention_dropout: float = 0.0,
     activation_dropout: float = 0.0,
     norm: str = "pre",
@@ -154,7 +155,13 @@ def create_transformer(
     sides = [create_positions(positions, width, position_width, maximum_positions) for _ in range(2)]
     rotary = RotaryPositions(width // heads) if positions == "rotary" else None
     source, target, output = create_vocabulary_layers(
-        source_vocabulary, target_vocabulary, joint_vocabulary, tie_embeddings, sides[0].embedding_width, width
+        source_vocabulary,
+        target_vocabulary,
+        joint_vocabulary,
+        tie_embeddings,
+        sides[0].embedding_width,
+        width,
+        word_dropout,
     )
     sizes = (width, heads, feedforward_width, norm, dropout, attention_dropout, activation_dropout, window)
     encoder = TransformerEncoder(

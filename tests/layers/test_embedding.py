@@ -31,6 +31,21 @@ def test_unit_variance_at_start():
     assert abs(OutputLayer(64, 2000, embedding.weight)(features / features.std()).var().item() - 1) < 0.1
 
 
+def test_word_dropout_zeroes_whole_words_in_training_alone():
+    torch.manual_seed(0)
+    embedding = Embedding(50, 8, scale=2.0, word_dropout=0.25)
+    tokens = torch.randint(1, 50, (200, 30))
+    whole = embedding.eval()(tokens)
+    assert torch.equal(whole, Embedding(50, 8, scale=2.0, weight=embedding.weight)(tokens))
+    dropped = embedding.train()(tokens)
+    gone = (dropped == 0).all(-1)
+    assert abs(gone.double().mean() - 0.25) < 4 * math.sqrt(0.25 * 0.75 / tokens.numel())
+    torch.testing.assert_close(dropped[~gone], whole[~gone] / 0.75)
+    dropped.sum().backward()
+    counts = torch.bincount(tokens[~gone], minlength=50)
+    torch.testing.assert_close(embedding.weight.grad[:, 0], counts * 2.0 / 0.75)
+
+
 def test_tied_weights_are_one_parameter():
     embedding = Embedding(7, 3)
     output = OutputLayer(3, 7, embedding.weight)

@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from seq2seq.interfaces import BOS, EOS, PAD, Model
+from seq2seq.layers.embedding import Embedding
 
 CONF = Path(__file__).parents[2] / "conf" / "model"
 SMALL = {
@@ -164,3 +165,17 @@ def test_weights_belong_to_their_beam(model: Model):
         _, alone, expected = model.step(torch.tensor(tokens), alone)
         _, together, weights = model.step(torch.tensor(tokens), together)
         assert_same(weights, expected)
+
+
+@pytest.mark.parametrize("name", sorted(SMALL))
+def test_word_dropout_is_on_both_sides(name: str, build_model):
+    model = build_model(
+        name, [*SMALL[name], "model.dropout=0", "model.word_dropout=0.99", "model.tie_embeddings=false"]
+    )
+    torch.manual_seed(0)
+    source, target_in = pad([[*SOURCES[0] * 3]]), pad([[BOS, *TARGETS[0] * 3]])
+    model.decode(target_in, model.encode(source, source != PAD), target_in != PAD).features.sum().backward()
+    tables = [layer for layer in model.modules() if isinstance(layer, Embedding)]
+    assert len(tables) == 2
+    for table in tables:
+        assert table.weight.grad is not None and (table.weight.grad == 0).all(1).sum() >= len(table.weight) - 2
