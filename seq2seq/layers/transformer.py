@@ -9,6 +9,7 @@ from seq2seq.attention.cache import KeyValueCache
 from seq2seq.attention.multihead import MultiHeadAttention
 from seq2seq.errors import UserError
 from seq2seq.layers.dropout import Dropout, add_dropout
+from seq2seq.layers.normalisation import LayerNorm
 from seq2seq.layers.positions import Rotation
 
 
@@ -36,7 +37,7 @@ class PreNorm(nn.Module):
 
     def __init__(self, width: int, dropout: float) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(width)
+        self.norm = LayerNorm(width)
         self.rate = Dropout(dropout).rate
 
     def before(self, inputs: Tensor) -> Tensor:
@@ -52,7 +53,7 @@ class PostNorm(nn.Module):
 
     def __init__(self, width: int, dropout: float) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(width)
+        self.norm = LayerNorm(width)
         self.rate = Dropout(dropout).rate
 
     def before(self, inputs: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from seq2seq.attention.cache import KeyValueCache
 from seq2seq.errors import UserError
 from seq2seq.interfaces import DecoderOutput
 from seq2seq.layers.embedding import PositionedEmbedding, create_positions
+from seq2seq.layers.normalisation import LayerNorm
 from seq2seq.layers.positions import RotaryPositions
 from seq2seq.layers.transformer import RESIDUALS, TransformerDecoderLayer, TransformerEncoderLayer
 from seq2seq.models.encoder_decoder import EncoderDecoder, create_vocabulary_layers, remaining_sentences
@@ -181,4 +182,4 @@ def create_transformer(
 
 
 def _last_norm(norm: str, width: int) -> nn.Module:
-    return nn.LayerNorm(width) if norm == "pre" else nn.Identity()
+    return LayerNorm(width) if norm == "pre" else nn.Identity()
