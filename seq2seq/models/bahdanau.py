@@ -166,26 +166,28 @@ def create_bahdanau(
     dropout: float = 0.2,
     word_dropout: float = 0.0,
     tie_embeddings: bool = True,
+    encoder_width: int | None = None,
 ) -> EncoderDecoder:
-    """Bidirectional encoder (width / 2 each way) and attention decoder of `layers` layers each.
+    """Bidirectional encoder (encoder_width / 2 each way; None: width) and attention decoder of `layers` layers each.
 
-    attention: queries (decoder states) and keys (encoder states) both have `width` features. The decoder starts from
-    tanh(W h), h the right-to-left encoder state at the first word (appendix A.2.2). cell: "gru" or "lstm". readout:
-    "tanh" (faster) or "maxout" (the paper's).
+    attention: queries (decoder states) have `width` features, keys (encoder states) encoder_width. The decoder starts
+    from tanh(W h), h the right-to-left encoder state at the first word (appendix A.2.2). cell: "gru" or "lstm".
+    readout: "tanh" (faster) or "maxout" (the paper's).
     """
     source_embedding, target_embedding, output = create_vocabulary_layers(
         source_vocabulary, target_vocabulary, joint_vocabulary, tie_embeddings, embedding_width, width, word_dropout
     )
-    encoder = RecurrentEncoder(cell, embedding_width, width, layers, bidirectional=True, dropout=dropout)
+    context_width = width if encoder_width is None else encoder_width
+    encoder = RecurrentEncoder(cell, embedding_width, context_width, layers, bidirectional=True, dropout=dropout)
     decoder = BahdanauDecoder(
         target_embedding,
-        InitialState(width // 2, width, layers, LAYERS[cell].state_tensors),
+        InitialState(context_width // 2, width, layers, LAYERS[cell].state_tensors),
         cell,
         width,
         layers,
         attention,
-        width,
-        Readout(width, width, embedding_width, width, readout),
+        context_width,
+        Readout(width, context_width, embedding_width, width, readout),
         embedding_width,
         dropout,
     )

@@ -90,8 +90,13 @@ def collect(folders: str | Path | Sequence[str | Path], systems: Mapping[str, st
 
 
 def _run_folders(root: Path) -> Iterator[Path]:
-    for path, folders, _ in os.walk(root):
+    seen = set()
+    for path, folders, _ in os.walk(root, followlinks=True):
         here = Path(path)
+        if (place := here.resolve()) in seen:
+            folders.clear()
+            continue
+        seen.add(place)
         if _is_run(here):
             folders.clear()
             yield here

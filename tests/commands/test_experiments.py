@@ -117,7 +117,7 @@ SLICES = {
     "pydocs_transformer": TRANSFORMER,
     "iwslt14_luong": [*RNN, *HUB],
     "wmt14_ende_transformer_base": [*TRANSFORMER, *HUB],
-    "wmt14_enfr_bahdanau": [*RNN, *HUB],
+    "wmt14_enfr_bahdanau": [*RNN, "model.encoder_width=12", *HUB],
 }
 
 

@@ -31,8 +31,8 @@ def _seed():
     torch.manual_seed(0)
 
 
-def additive() -> Attention:
-    return Attention(AdditiveScore(WIDTH, WIDTH, 5), SoftAlignment())
+def additive(key_width: int = WIDTH) -> Attention:
+    return Attention(AdditiveScore(WIDTH, key_width, 5), SoftAlignment())
 
 
 def general() -> Attention:
@@ -87,8 +87,10 @@ def features_of(model: nn.Module) -> Tensor:
 @torch.no_grad()
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 @pytest.mark.parametrize("readout", ["tanh", "maxout"])
-def test_bahdanau_attends_from_the_previous_state_then_recurs(cell, readout):
-    model = randomised(create_bahdanau(attention=additive(), cell=cell, readout=readout, **SIZES))
+@pytest.mark.parametrize("encoder_width", [WIDTH, 10])
+def test_bahdanau_attends_from_the_previous_state_then_recurs(cell, readout, encoder_width):
+    parts = {"attention": additive(encoder_width), "cell": cell, "readout": readout, "encoder_width": encoder_width}
+    model = randomised(create_bahdanau(**parts, **SIZES))
     decoder = model.decoder
     score = decoder.attention.score
     recur = torch_cell(decoder.first, decoder.feed.weight)

@@ -21,6 +21,15 @@ def test_finished_runs_are_found_at_any_depth_and_bundles_are_not_runs(tmp_path,
     assert run.attention == {} and len(study.runs[1].attention["test"]) == 4
 
 
+def test_linked_runs_are_found_once_and_circles_end(tmp_path, make_run):
+    make_run(tmp_path / "elsewhere" / "rnn", "rnn", segments=5)
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    (folder / "first").symlink_to(tmp_path / "elsewhere" / "rnn")
+    (folder / "circle").symlink_to(folder)
+    assert [run.name for run in collect(folder).runs] == ["first"]
+
+
 def test_a_run_folder_itself_can_be_given(tmp_path, make_run):
     folder = make_run(tmp_path / "conv-grammar-seed1", "conv", segments=5)
     assert [run.name for run in collect(folder).runs] == ["conv-grammar-seed1"]
