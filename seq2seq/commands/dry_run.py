@@ -19,6 +19,7 @@ STEPS = 5
 def dry_run(config: DictConfig, data: TranslationData) -> int:
     """Prepare the data (which stays in the cache), take a few updates on its first batches, print what was seen."""
     from seq2seq.training.loss import Criterion
+    from seq2seq.training.optimizer import create_optimizer, parameter_kinds
     from seq2seq.training.progress import seed_everything
 
     data.prepare()
@@ -39,7 +40,7 @@ def dry_run(config: DictConfig, data: TranslationData) -> int:
     )
     for name, size in parts.items():
         print(f"  {name:<10}{size:,}")
-    optimizer = build(config.optimizer)(model.parameters())
+    optimizer = create_optimizer(build(config.optimizer), model.named_parameters(), parameter_kinds(model))
     criterion, loader = Criterion(config.label_smoothing), data.train_dataloader()
     tokens, began = 0, time.perf_counter()
     for number, batch in zip(range(STEPS), loader, strict=False):

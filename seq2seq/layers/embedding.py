@@ -42,6 +42,8 @@ class Embedding(nn.Module):
         super().__init__()
         if vocabulary <= PAD + 1 or width < 1:
             raise UserError(f"an embedding needs vocabulary > {PAD + 1} and width > 0, got {vocabulary} and {width}")
+        if not 0 <= word_dropout < 1:
+            raise UserError(f"word_dropout must be at least 0 and less than 1, got {word_dropout}")
         if weight is None:
             weight = nn.Parameter(torch.empty(vocabulary, width).normal_(std=width**-0.5))
             with torch.no_grad():

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from seq2seq.attention import AdditiveScore, Attention, AttentionMemory, SoftAlignment
+from seq2seq.errors import UserError
 from seq2seq.interfaces import AttentionOutput, DecoderOutput, SampledAttention
 from seq2seq.layers.attentive_gru import AttentiveGRUWeights, attentive_gru
 from seq2seq.layers.dropout import Dropout
@@ -178,6 +179,8 @@ def create_bahdanau(
         source_vocabulary, target_vocabulary, joint_vocabulary, tie_embeddings, embedding_width, width, word_dropout
     )
     context_width = width if encoder_width is None else encoder_width
+    if context_width % 2:
+        raise UserError(f"encoder_width={context_width} must be even: half of it goes to each direction.")
     encoder = RecurrentEncoder(cell, embedding_width, context_width, layers, bidirectional=True, dropout=dropout)
     decoder = BahdanauDecoder(
         target_embedding,

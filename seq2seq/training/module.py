@@ -16,10 +16,8 @@ from torch.optim import Optimizer
 
 from seq2seq.errors import UserError
 from seq2seq.interfaces import Batch, Model
-from seq2seq.layers.embedding import Embedding
-from seq2seq.layers.output import OutputLayer
-from seq2seq.layers.positions import LearnedPositions
 from seq2seq.training.loss import Criterion
+from seq2seq.training.optimizer import create_optimizer, parameter_kinds
 from seq2seq.training.progress import Progress, Stopwatch, random_state
 from seq2seq.training.schedule import Schedule
 from seq2seq.training.stream import LoaderState
@@ -31,9 +29,6 @@ UNIT = 1024.0
 """Losses are divided by this constant before backward, so that float16 gradients stay in range; the update, which
 divides by the true number of tokens, takes it out again."""
 
-TABLES = (Embedding, OutputLayer, LearnedPositions)
-"""Layers whose matrix is a row for each word or position, not a map."""
-
 
 class TranslationModule(LightningModule):
     """Trains a model (`interfaces.Model`): micro-batches in, updates out.
@@ -44,10 +39,9 @@ class TranslationModule(LightningModule):
     update. An update whose loss or gradient is not finite is skipped whole, optimizer state included; `max_skipped` in
     a row raise UserError.
 
-    optimizer(groups) makes the optimizer of three groups of parameters, {"params": ..., "matrices": whether they are
-    maps}: maps, `TABLES`, and vectors (biases and normalisation), which weight decay spares. Its `lr` is multiplied by
-    schedule(update, seconds). inference: what a checkpoint must hold besides the weights to translate alone,
-    {"config": plain mapping, "tokenizers": {name: bytes}}.
+    optimizer(groups) makes the optimizer, of `optimizer.GROUPS`; its `lr` is multiplied by schedule(update, seconds).
+    inference: what a checkpoint must hold besides the weights to translate alone, {"config": plain mapping,
+    "tokenizers": {name: bytes}}.
     """
 
     def __init__(
@@ -77,23 +71,12 @@ class TranslationModule(LightningModule):
         self.restored_random_state: dict[str, Any] | None = None
         self._encode = torch.compile(model.encode, dynamic=True) if compile else model.encode
         self._decode = torch.compile(model.decode, dynamic=True) if compile else model.decode
-        tables = {layer.weight for layer in self.modules() if isinstance(layer, TABLES)}
-        self._vectors = {name for name, parameter in self.named_parameters() if parameter.ndim < 2}
-        self._tables = {name for name, parameter in self.named_parameters() if parameter in tables}
+        self._kinds = parameter_kinds(self)
         self._base_rates: list[float] = []
         self._sums: Tensor | None = None
 
     def configure_optimizers(self) -> Optimizer:
-        named = [(name, parameter) for name, parameter in self.named_parameters() if parameter.requires_grad]
-        groups: list[dict[str, Any]] = [
-            {"params": [p for name, p in named if name not in self._tables | self._vectors], "matrices": True},
-            {"params": [p for name, p in named if name in self._tables], "matrices": False},
-            {"params": [p for name, p in named if name in self._vectors], "matrices": False, "weight_decay": 0.0},
-        ]
-        try:
-            optimizer = self.make_optimizer([group for group in groups if group["params"]])
-        except (ValueError, TypeError, RuntimeError) as error:
-            raise UserError(f"the optimizer cannot be made: {error}\nSee the keys under optimizer.") from error
+        optimizer = create_optimizer(self.make_optimizer, self.named_parameters(), self._kinds)
         self._base_rates = [float(group["lr"]) for group in optimizer.param_groups]
         # A fused optimizer would unscale float16 gradients itself, after the hook that normalises and clips them.
         optimizer._step_supports_amp_scaling = False  # type: ignore[attr-defined]

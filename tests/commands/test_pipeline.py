@@ -117,6 +117,9 @@ def test_a_dry_run_keeps_nothing(study: Path, capsys: pytest.CaptureFixture[str]
     assert run(command) == 0
     printed = capsys.readouterr().out
     assert "parameters" in printed and "300" in printed
+    assert run([*command, "optimizer=muon"]) == 0
+    assert run([*command, "optimizer=muon", "optimizer.momentum=2"]) == 2
+    assert "momentum must be at least 0 and below 1, got 2" in capsys.readouterr().err
     assert not Path("looked").exists()
 
 

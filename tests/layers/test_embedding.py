@@ -95,7 +95,15 @@ def test_without_positions():
         assert torch.equal(embed(tokens, offset=7), embed.embedding(tokens))
 
 
-@pytest.mark.parametrize("build", [lambda: Embedding(1, 4), lambda: Embedding(5, 0), lambda: OutputLayer(0, 5)])
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: Embedding(1, 4),
+        lambda: Embedding(5, 0),
+        lambda: Embedding(5, 4, word_dropout=1.0),
+        lambda: OutputLayer(0, 5),
+    ],
+)
 def test_impossible_sizes(build):
     with pytest.raises(UserError):
         build()

@@ -289,5 +289,7 @@ def test_wrong_values_are_named():
         create_bahdanau(attention=additive(), readout="relu", **SIZES)
     with pytest.raises(UserError, match="cell='elman'"):
         create_bahdanau(attention=additive(), cell="elman", **SIZES)
+    with pytest.raises(UserError, match="encoder_width=7 must be even"):
+        create_bahdanau(attention=additive(7), encoder_width=7, **SIZES)
     with pytest.raises(UserError, match="layers=0"):
         create_luong(attention=general(), layers=0, **SIZES)

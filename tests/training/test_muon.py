@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from seq2seq.errors import UserError
-from seq2seq.training.module import TranslationModule
 from seq2seq.training.muon import Muon, orthogonalised
+from seq2seq.training.optimizer import create_optimizer, parameter_kinds
 from tests.training.toy import everything, toy_fit, toy_model
 
 
@@ -62,11 +62,12 @@ def test_other_groups_move_as_adam_moves_them() -> None:
 @pytest.mark.parametrize("kind", ["rnn", "transformer"])
 def test_maps_and_tables_and_vectors_are_told_apart(kind: str) -> None:
     model = toy_model(kind)
-    module = TranslationModule(model, None, Muon, lambda update, seconds: 1.0, {})  # type: ignore[arg-type]
+    optimizer = create_optimizer(Muon, model.named_parameters(), parameter_kinds(model))
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     maps, tables, vectors = (
-        {names[id(parameter)] for parameter in group["params"]} for group in module.configure_optimizers().param_groups
+        {names[id(parameter)] for parameter in group["params"]} for group in optimizer.param_groups
     )
+    assert [group["matrices"] for group in optimizer.param_groups] == [True, False, False]
     assert maps | tables | vectors == set(names.values())
     assert tables and all("embed" in name or name == "output.weight" for name in tables)
     assert not any("embed" in name for name in maps)
