@@ -42,6 +42,8 @@ def main(config: DictConfig) -> int:
     compared = systems(config)
     baseline = known_baseline(config, folder, [name for name, _ in compared])
     shared = [text for text in hydra.overrides.task if _key(text) not in (*OWN, "run_dir")]
+    if any(_key(text) == "seed" for text in (*shared, *(text for _, own in compared for text in own))):
+        raise UserError("seed= is one training's; give seeds=[...], for all systems alike")
     jobs = {
         f"{name}-seed{seed}": [*shared, *own, f"seed={seed}", f"run_dir={quoted(folder / f'{name}-seed{seed}')}"]
         for name, own in compared

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from seq2seq.commands.configuration import build
 from seq2seq.commands.console import talk_to
-from seq2seq.commands.runs import read_settings
+from seq2seq.commands.runs import read_metrics, read_settings
 from seq2seq.commands.scoring import score_split, test_splits, with_beam_size
 from seq2seq.commands.translate import chosen_search
 from seq2seq.errors import UserError
@@ -29,6 +29,10 @@ def main(config: DictConfig) -> int:
         raise UserError("give checkpoint=RUN, or hypotheses=FILE references=FILE sources=FILE")
     if config.hypotheses is not None and None in files:
         raise UserError("hypotheses=FILE needs references=FILE and sources=FILE")
+    if config.checkpoint is not None and any(files):
+        raise UserError("references= and sources= go with hypotheses=; a checkpoint has the test sets of its corpus")
+    if config.checkpoint is None and (config.splits or config.data_root or chosen_search(config)):
+        raise UserError("splits=, data_root= and search go with checkpoint=; hypotheses= are scored as they are")
     if config.beam_sizes and config.checkpoint is None:
         raise UserError("beam_sizes=[...] needs checkpoint=RUN: it translates anew with each")
     with talk_to():
@@ -77,7 +81,7 @@ def score_checkpoint(config: DictConfig, comet: Comet | None) -> dict[str, Any]:
         with_beam_size(translator.search, size)
     settings = run_settings(Path(config.checkpoint))
     if config.data_root is not None:
-        settings.data.root = config.data_root
+        move_data(settings.data, config.data_root)
     data = TranslationData.from_config(build(settings.data), translator.tokenizers, settings.seed)
     data.prepare()
     # Runs of earlier versions do not say how they were scored: there was one way.
@@ -105,12 +109,26 @@ def score_checkpoint(config: DictConfig, comet: Comet | None) -> dict[str, Any]:
     return splits
 
 
+def move_data(data: DictConfig, root: str) -> None:
+    """Point a run's data at another folder. In a saved configuration what refers to data.root is written out.
+
+    Raises:
+        UserError: the run's corpus does not come from a folder.
+    """
+    places = [key for key in ("root", "path") if key in data.corpus and data.corpus[key] == data.get("root")]
+    if not places:
+        raise UserError(f"data_root={root}: the run's data was not read from a folder")
+    data.root = root
+    for key in places:
+        data.corpus[key] = root
+
+
 def record(run: Path, splits: dict[str, Any]) -> None:
     """Add "comet" and "by_beam_size" to the metrics.json of a run's folder, where its scores are these scores."""
     path = run / "metrics.json"
     if not path.is_file():
         return
-    metrics = json.loads(path.read_text(encoding="utf-8"))
+    metrics = read_metrics(path)
     for split, entry in splits.items():
         known = metrics["splits"].get(split)
         if known is None or known["bleu"] != entry["bleu"]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from itertools import islice
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from seq2seq.commands.runs import read_metrics
 from seq2seq.errors import UserError
 
 FORMATS = ("bundle", "ctranslate2", "onnx")
@@ -49,11 +49,7 @@ def run_metrics(checkpoint: Path) -> dict[str, Any] | None:
     """metrics.json of the run whose folder, bundle or checkpoint this is."""
     for folder in run_folders(checkpoint):
         if (folder / "metrics.json").is_file():
-            try:
-                metrics: dict[str, Any] = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-            except ValueError as error:
-                raise UserError(f"{folder / 'metrics.json'} is damaged: {error}") from error
-            return metrics
+            return read_metrics(folder / "metrics.json")
     return None
 
 

@@ -8,8 +8,12 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
+from seq2seq.errors import UserError
+
 
 def main(config: DictConfig) -> int:
+    if not config.runs:
+        raise UserError("runs= names no folder; give a folder of runs, such as runs=runs")
     folders = [str(folder) for folder in config.runs] if OmegaConf.is_list(config.runs) else [str(config.runs)]
     write_report(
         folders, Path(config.output or folders[0]), config.baseline, config.split, dict(config.hypotheses or {})

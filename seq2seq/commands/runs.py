@@ -25,7 +25,7 @@ from seq2seq.files import InUse, atomic_write, hold
 
 NEUTRAL = (
     "run_dir", "test_splits", "dry_run", "logger", "data.root", "data.cache_dir", "trainer.max_time",
-    "trainer.max_steps", "trainer.max_epochs", "callbacks.progress", "search", "tokenize", "lowercase",
+    "trainer.max_steps", "trainer.max_epochs", "callbacks.progress",
 )  # fmt: skip
 """Keys that may differ when a run is taken up again: they change where, how long or how it is shown, not what is learnt
 until the old end. (A schedule that follows a budget holds that budget in its own keys.)"""
@@ -103,7 +103,8 @@ def held(folder: Path) -> Iterator[None]:
 def remove_left_overs(folder: Path) -> None:
     """Remove what a killed process had half written in a run's folder. Only for who holds it."""
     for path in folder.rglob(".*.tmp"):
-        path.unlink(missing_ok=True)
+        if path.is_file():  # a folder is a cache's, which makes it anew
+            path.unlink(missing_ok=True)
     for path in folder.glob(".bundle.*"):
         shutil.rmtree(path, ignore_errors=True)
 
@@ -139,6 +140,20 @@ def read_settings(path: Path) -> dict[str, Any]:
     if not isinstance(settings, dict):
         raise UserError(f"{path} is damaged: it holds no settings\nGive another run_dir=.")
     return settings
+
+
+def read_metrics(path: Path) -> dict[str, Any]:
+    """A finished run's metrics.json. Raises UserError if it is damaged."""
+    try:
+        metrics = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(metrics, dict):
+            raise ValueError("it holds no scores")
+    except ValueError as error:
+        raise UserError(
+            f"{path} is damaged: {' '.join(str(error).split())}\n"
+            "Remove it, and seq2seq train with the run's settings scores the run again."
+        ) from error
+    return metrics
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:

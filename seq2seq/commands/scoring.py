@@ -6,7 +6,6 @@ import json
 import logging
 import math
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -183,10 +182,11 @@ def write_attention(translator: Translator, sources: Sequence[str], path: Path) 
 
 
 def write_word_counts(data: TranslationData, path: Path) -> None:
-    """How often each word occurs in the training targets."""
-    counts: Counter[str] = Counter()
-    for batch in data.table("train").batches("target"):
-        for text in batch["target"]:
-            counts.update(text.split())
+    """How often each word occurs in the training targets; nothing for a stream, which is not read once more for it."""
+    from seq2seq.evaluation.words import count_words
+
+    if data.streaming:
+        return
+    counts = count_words(text for batch in data.table("train").batches("target") for text in batch["target"])
     with atomic_write(path) as stream:
         json.dump(dict(counts.most_common(200_000)), stream, ensure_ascii=False)

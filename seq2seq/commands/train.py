@@ -43,7 +43,7 @@ def main(config: DictConfig) -> Outcome:
 def best_valid_bleu(folder: Path) -> float | None:
     """Of a finished run; None in processes that finish before the one that writes metrics.json."""
     path = folder / "metrics.json"
-    return json.loads(path.read_text(encoding="utf-8"))["training"]["best_valid_bleu"] if path.is_file() else None
+    return runs.read_metrics(path)["training"]["best_valid_bleu"] if path.is_file() else None
 
 
 def train(config: DictConfig, folder: Path, choices: dict[str, Any], command: str | None = None) -> int:

@@ -42,6 +42,8 @@ class ConcatenatedCorpus:
         seed: int = 1,
         cache_dir: str | Path = "data/cache",
     ):
+        if isinstance(test, int):
+            raise UserError(f"data.concatenation.test={test}: give a list, such as [{test}].")
         for name, value in (("train", train), ("valid", valid), ("passes", passes), *(("test", k) for k in test)):
             if value < 1:
                 raise UserError(f"data.concatenation.{name}: {value} must be at least 1.")
@@ -68,7 +70,7 @@ class ConcatenatedCorpus:
         return [*self.corpus.splits(), *self._exactly]
 
     def fingerprint(self) -> str:
-        return content_key(VERSION, self.corpus.fingerprint(), self._most, self.passes, self.seed)
+        return content_key(VERSION, self.corpus.fingerprint(), self._most, self._exactly, self.passes, self.seed)
 
     def origin(self, split: str) -> tuple[str, list[range]] | None:
         """The test set that a joined one is made of, and for each row which of its segments; None for other splits."""

@@ -127,6 +127,8 @@ class FilesCorpus:
         return {split: [path.name + file_digest(path) for path in paths] for split, paths in self._files.items()}
 
     def _find(self, split: str, where: str | Sequence[str]) -> tuple[Path, ...]:
+        if not isinstance(where, str | Sequence):
+            raise UserError(f"split {split!r}: {where} is not a file's name; write it in quotes, as '\"{where}\"'.")
         if not isinstance(where, str):
             if len(where) != 2:
                 raise UserError(f"split {split!r}: expected two files, source and target, not {len(where)}.")
@@ -236,10 +238,8 @@ class HubCorpus:
         import datasets
 
         try:
-            if (Path(self.path) / "dataset_dict.json").is_file():
-                return datasets.load_from_disk(self.path)[theirs]
-            if (Path(self.path) / "dataset_info.json").is_file():
-                return datasets.load_from_disk(self.path)
+            if any((Path(self.path) / name).is_file() for name in ("dataset_dict.json", "dataset_info.json")):
+                return _saved_split(datasets.load_from_disk(self.path), theirs)
             prepared = str(Path(self.cache_dir) / "hub")
             return datasets.load_dataset(
                 self.path, self.name, split=theirs, revision=self.revision, cache_dir=prepared, streaming=streaming
@@ -266,6 +266,22 @@ class HubCorpus:
                     raise UserError(f"{self.path}: column {name!r} does not hold text.")
                 columns[side] = [readers.clean(text) for text in texts]
             yield columns
+
+
+def _saved_split(saved: Any, theirs: str) -> Any:
+    """What `theirs`, a split's name or a slice such as train[:80%], is of a saved DatasetDict or Dataset; the latter
+    goes by the name it was saved with, or train."""
+    import datasets
+
+    named = saved if isinstance(saved, dict) else {str(saved.split or "train"): saved}
+    sizes = {name: len(part) for name, part in named.items()}
+    places = datasets.ReadInstruction.from_spec(theirs).to_absolute(sizes)
+    parts = [named[place.splitname].select(range(place.from_ or 0, _end(place, sizes))) for place in places]
+    return parts[0] if len(parts) == 1 else datasets.concatenate_datasets(parts)
+
+
+def _end(place: Any, sizes: dict[str, int]) -> int:
+    return sizes[place.splitname] if place.to is None else int(place.to)
 
 
 def _names(batch: Columns) -> list[str]:

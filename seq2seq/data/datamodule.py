@@ -210,6 +210,11 @@ class TranslationData(LightningDataModule):
         return self._loader
 
     @property
+    def streaming(self) -> bool:
+        """Whether the training split is read while training, and no table."""
+        return self._streamed is not None
+
+    @property
     def _sampling(self) -> float:
         return self._tokenizer.sampling if isinstance(self._tokenizer, TokenizerSettings) else 0.0
 

@@ -86,7 +86,8 @@ class StreamLoader:
     as many batches for each process, without overlap (all processes read and encode the whole stream; a pool of fewer
     pairs than processes is left out). Pairs never leave their pool, so a stream should come shuffled. An `iter` goes on
     where the last one stopped: `state_dict` tells pass ("epoch"), pool and batches handed out of it ("handed_out");
-    going on means reading, not encoding, what comes before. How many batches a pass has is not known: "batches" is 0.
+    going on means reading, not encoding, what comes before. How many batches a pass has is not known: "batches" is 0,
+    and "consumed" is 1 once the pass is done.
     """
 
     def __init__(
@@ -164,7 +165,7 @@ class StreamLoader:
             yield sampler.consumed == len(sampler), collate(pairs, first + rows, self._multiple)
 
     def state_dict(self) -> dict[str, int]:
-        fixed = {"seed": self._seed, "world_size": self._world_size, "consumed": 0, "batches": 0}
+        fixed = {"seed": self._seed, "world_size": self._world_size, "consumed": self._state["done"], "batches": 0}
         return {**self._state, **fixed}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -7,10 +7,13 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from random import Random
 
 import sentencepiece
 
+from seq2seq.data.subword_sampling import SPACE, bpe_sampler, resegment, unigram_sampler
 from seq2seq.errors import UserError
 from seq2seq.files import atomic_write
 from seq2seq.interfaces import BOS, EOS, PAD, UNK
@@ -19,8 +22,7 @@ logger = logging.getLogger(__name__)
 
 KINDS = ("unigram", "bpe", "char", "word")
 NORMALIZATIONS = ("identity", "nfkc", "nmt_nfkc")
-SPACE = "\u2581"  # SentencePiece writes a space so; a user's own one travels as a noncharacter
-ESCAPED_SPACE = "\ufdd1"
+ESCAPED_SPACE = "\ufdd1"  # a user's own SPACE, which is how SentencePiece writes a space
 RESERVED = "\u2585"  # SentencePiece skips training sentences that hold it
 THREADS = 4  # of training; fixed, because the number changes the model, and the machine must not
 
@@ -65,13 +67,28 @@ class Tokenizer:
         """Ids of a random segmentation of each text (Kudo 2018; BPE-dropout, Provilkov et al. 2020, for BPE models).
 
         alpha: for unigram the inverse temperature (smaller is more varied), for BPE the share of merges dropped. The
-        same seed gives the same segmentations. Other kinds have only one segmentation.
+        same seed gives the same segmentations, on every machine. Other kinds have only one segmentation.
         """
-        sentencepiece.set_random_generator_seed(seed % 2**32)
-        ids: list[list[int]] = self._processor.encode(
-            _escape(texts), out_type=int, enable_sampling=True, alpha=alpha, nbest_size=-1, num_threads=1
-        )
-        return ids
+        numbers, scores = self._vocabulary
+        is_bpe = all(score.is_integer() for score in scores.values())  # the numbers of merges, not log-probabilities
+        draw = (bpe_sampler if is_bpe else unigram_sampler)(scores, alpha)
+        random = Random(seed)
+        return [
+            [numbers[piece] for piece in resegment(self.pieces(ids), scores, draw, random)]
+            for ids in self.encode(texts)
+        ]
+
+    @cached_property
+    def _vocabulary(self) -> tuple[dict[str, int], dict[str, float]]:
+        """The id of every piece, and the scores of those that spell text."""
+        pieces = self.pieces(range(len(self)))
+        special = (self._processor.is_control, self._processor.is_unknown, self._processor.is_byte)
+        scores = {
+            piece: float(self._processor.get_score(number))
+            for number, piece in enumerate(pieces)
+            if not any(is_so(number) for is_so in special)
+        }
+        return {piece: number for number, piece in enumerate(pieces)}, scores
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of one line. Special ids vanish, except that UNK shows as " ⁇ "."""
@@ -83,7 +100,8 @@ class Tokenizer:
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The vocabulary's entry for each id; "▁" marks the beginning of a word."""
-        return self._processor.id_to_piece(list(ids))
+        pieces: list[str] = self._processor.id_to_piece(list(ids))
+        return pieces
 
 
 def _escape(texts: list[str]) -> list[str]:

@@ -77,7 +77,8 @@ def collect(folders: str | Path | Sequence[str | Path], systems: Mapping[str, st
             if run is not None:
                 runs.append(run)
         if not _is_run(root):
-            outside.update({name: _lines(path) for name, path in _hypothesis_files(root)})
+            for name, file in _hypothesis_files(root):
+                outside[name if name not in outside else str(file)] = _lines(file)
             runs.extend(_bare_test_sets(root) if not runs else [])
     for name, path in (systems or {}).items():
         if not Path(path).is_file():
@@ -90,18 +91,22 @@ def collect(folders: str | Path | Sequence[str | Path], systems: Mapping[str, st
 
 
 def _run_folders(root: Path) -> Iterator[Path]:
+    """Each run below the root once; one that only a link leads to goes by the link's name."""
     seen = set()
-    for path, folders, _ in os.walk(root, followlinks=True):
-        here = Path(path)
-        if (place := here.resolve()) in seen:
-            folders.clear()
-            continue
-        seen.add(place)
-        if _is_run(here):
-            folders.clear()
-            yield here
-        depth = len(here.relative_to(root).parts)
-        folders[:] = [name for name in folders if not name.startswith(".") and depth < MAX_DEPTH]
+    waiting = [root]
+    while waiting:
+        for path, folders, _ in os.walk(waiting.pop(0)):
+            here = Path(path)
+            depth = len(here.relative_to(root).parts)
+            folders[:] = [name for name in folders if not name.startswith(".") and depth < MAX_DEPTH]
+            if (place := here.resolve()) in seen:
+                folders.clear()
+                continue
+            seen.add(place)
+            if _is_run(here):
+                folders.clear()
+                yield here
+            waiting += sorted(here / name for name in folders if (here / name).is_symlink())
 
 
 def _is_run(folder: Path) -> bool:

@@ -32,7 +32,12 @@ def group(runs: Sequence[Run]) -> list[System]:
     """Systems in order of their runs. Names lose what they all share: the seed, the data set, the common folder."""
     grouped: dict[str, list[Run]] = {}
     for run in runs:
-        grouped.setdefault(re.sub(r"[-_/]?seed[-_=]?\d+$", "", run.name) or run.name, []).append(run)
+        members = grouped.setdefault(re.sub(r"[-_/]?seed[-_=]?\d+$", "", run.name) or run.name, [])
+        members.append(run)
+        if (members[0].folder is None) != (run.folder is None):
+            raise UserError(
+                f"{run.name} is the name of a trained system and of hypotheses from elsewhere\nRename the file."
+            )
     names = _short_names(grouped)
     palette = colours([members[0].model for members in grouped.values()])
     return [

@@ -35,6 +35,8 @@ class Muon(Optimizer):
         for name, value in (("lr", lr), ("weight_decay", weight_decay)):
             if not 0 <= value < math.inf:
                 raise ValueError(f"{name} must be at least 0, got {value}")
+        if len(betas) != 2:
+            raise ValueError(f"betas must be two numbers, got {list(betas)}")
         for name, value in (("momentum", momentum), ("betas[0]", betas[0]), ("betas[1]", betas[1])):
             if not 0 <= value < 1:
                 raise ValueError(f"{name} must be at least 0 and below 1, got {value}")

@@ -51,7 +51,7 @@ class History(Observer):
 
     def start(self, run_dir: Path, progress: Progress, limits: Limits) -> None:
         self.path = run_dir / "history.jsonl"
-        kept = [line for line in _complete_lines(self.path) if json.loads(line)["update"] <= progress.update]
+        kept = [line for line in _whole_lines(self.path) if json.loads(line)["update"] <= progress.update]
         with atomic_write(self.path) as stream:
             stream.writelines(line + "\n" for line in kept)
 
@@ -60,11 +60,22 @@ class History(Observer):
             stream.write(json.dumps(record) + "\n")
 
 
-def _complete_lines(path: Path) -> list[str]:
-    """Lines that a kill has not cut short."""
+def _whole_lines(path: Path) -> list[str]:
+    """Lines of history that neither a kill has cut short nor a power cut has damaged."""
     if not path.is_file():
         return []
-    return path.read_text(encoding="utf-8").split("\n")[:-1]
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
+    whole = [line for line in lines if _is_record(line)]
+    if len(whole) < len(lines):
+        logger.warning("%s: %d damaged lines are left out", path, len(lines) - len(whole))
+    return whole
+
+
+def _is_record(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line)["update"], int)
+    except (ValueError, TypeError, KeyError):
+        return False
 
 
 class Terminal(Observer):

@@ -49,6 +49,9 @@ def create_optimizer(
         for kind, settings in GROUPS.items()
     ]
     try:
-        return factory([group for group in groups if group["params"]])
-    except (ValueError, TypeError, RuntimeError) as error:
+        optimizer = factory([group for group in groups if group["params"]])
+        if len(betas := optimizer.defaults.get("betas", (0, 0))) != 2:
+            raise ValueError(f"betas must be two numbers, got {list(betas)}")
+    except (ValueError, TypeError, RuntimeError, IndexError) as error:
         raise UserError(f"the optimizer cannot be made: {error}\nSee the keys under optimizer.") from error
+    return optimizer

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from seq2seq.errors import UserError
 from seq2seq.interfaces import Batch
 from seq2seq.training.progress import Progress
 
@@ -39,6 +40,10 @@ class BatchStream:
         loader = self._loader()
         if self._progress.loader:
             loader.load_state_dict(self._progress.loader)
-        while True:
+        empty = 0  # a run may have been stopped just before the end of an epoch
+        while empty < 2:
+            empty += 1
             for batch in loader:
+                empty = 0
                 yield batch, loader.state_dict()
+        raise UserError("no training pair is left after filtering: see data.max_length and data.length_ratio.")

@@ -35,6 +35,7 @@ from seq2seq.training.validation import Score, Validator
 logger = logging.getLogger(__name__)
 
 MATMUL_PRECISIONS = ("highest", "high", "medium")
+PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,9 @@ class TrainerSettings:
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise UserError(f"trainer.{name} must be positive or null, got {value}")
-        if self.matmul_precision not in MATMUL_PRECISIONS:
-            choices = ", ".join(MATMUL_PRECISIONS)
-            raise UserError(f"trainer.matmul_precision={self.matmul_precision} is unknown\nChoose one of {choices}.")
+        for name, choices in (("precision", PRECISIONS), ("matmul_precision", MATMUL_PRECISIONS)):
+            if getattr(self, name) not in choices:
+                raise UserError(f"trainer.{name}={getattr(self, name)} is unknown\nChoose one of {', '.join(choices)}.")
         if self.max_steps is None and self.max_epochs is None and self.max_time is None:
             raise UserError("training would never end: set trainer.max_steps, trainer.max_epochs or trainer.max_time")
         if "spawn" in self.strategy or "fork" in self.strategy or "notebook" in self.strategy:

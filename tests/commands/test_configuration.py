@@ -45,6 +45,8 @@ REFUSED = {
     "a test set that is not there": (["test_splits=[tset]"], ["tset", "test"]),
     "too much smoothing": (["label_smoothing=2"], ["smoothing", "2"]),
     "a size without its braces": (["data.sizes=train:600"], ["sizes='train:600'", "{name: int}"]),
+    "a precision that cannot be": (["trainer.precision=bf16-true"], ["trainer.precision", "bf16-mixed"]),
+    "a number for a list": (["data.concatenation.test=3"], ["data.concatenation.test", "[3]"]),
     "a broken override": (["model.width=[1"], ["model.width"]),
 }
 
@@ -95,7 +97,14 @@ def test_a_worker_that_dies_is_told(
 
 @pytest.mark.parametrize(
     "override, word",
-    [("models=[rnn,rnn]", "twice"), ("seeds=3", "seeds"), ("systems=[a]", "systems"), ("seeds=[]", "seeds")],
+    [
+        ("models=[rnn,rnn]", "twice"),
+        ("seeds=3", "seeds"),
+        ("seeds=[]", "seeds"),
+        ("seed=5", "seeds=[...]"),
+        ("systems=[a]", "systems"),
+        ("systems={rnn: ['seed=5']}", "seeds=[...]"),
+    ],
 )
 def test_a_comparison_that_cannot_be(override: str, word: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["compare", "models=[rnn]", override]) == 2

@@ -72,6 +72,8 @@ def test_a_run_is_not_taken_over_by_other_settings(study: Path, capsys: pytest.C
     command = ["train", "model=rnn", *WIDTHS["rnn"], *SMALL, "run_dir=study/rnn-seed1"]
     assert run([*command, "optimizer.lr=0.5"]) == 2
     assert "optimizer.lr: 0.001 -> 0.5" in capsys.readouterr().err
+    assert run([*command, "tokenize=none"]) == 2
+    assert 'tokenize: "13a" -> "none"' in capsys.readouterr().err
     assert run(command) == 0
 
 
@@ -104,6 +106,80 @@ def test_an_outside_system_joins_the_report(study: Path, capsys: pytest.CaptureF
     assert run(["report", "runs=study", "output=other", f"hypotheses={{perfect: {reference}}}", "baseline=rnn"]) == 0
     assert "| perfect" in capsys.readouterr().out
     assert (study.parent / "other" / "report.html").is_file()
+
+
+def test_hypotheses_do_not_pass_for_a_trained_system(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reference = study / "rnn-seed1" / "test.ref.txt"
+    assert run(["report", "runs=study", "output=other", f"hypotheses={{rnn: {reference}}}"]) == 2
+    assert "rnn is the name of a trained system and of hypotheses" in capsys.readouterr().err
+    assert run(["report", "runs=[]"]) == 2
+    assert "runs= names no folder" in capsys.readouterr().err
+
+
+def test_damaged_scores_are_named(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = study / "rnn-seed1" / "metrics.json"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:200])
+    try:
+        for command in (
+            ["train", "model=rnn", *WIDTHS["rnn"], *SMALL, "run_dir=study/rnn-seed1"],
+            ["evaluate", "checkpoint=study/rnn-seed1", "beam_sizes=[1]"],
+        ):
+            assert run(command) == 2
+            assert "metrics.json is damaged" in capsys.readouterr().err
+    finally:
+        path.write_bytes(whole)
+
+
+def test_word_counts_are_of_the_words_that_reports_look_up(study: Path) -> None:
+    counts = json.loads((study / "rnn-seed1" / "word_counts.json").read_text())
+    assert counts["."] >= 100 and not any(word.endswith(".") for word in counts if word != ".")
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A corpus of lines of digits in a folder; the current one is empty."""
+    monkeypatch.chdir(tmp_path)
+    for name, size in (("train", 200), ("valid", 12), ("test", 13)):
+        for language in ("en", "de"):
+            lines = (" ".join(str(row * place % 97) for place in range(1, 3 + row % 5)) for row in range(size))
+            path = tmp_path / "text" / f"{name}.{language}"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text("".join(line + "\n" for line in lines))
+    return tmp_path / "text"
+
+
+FILES = ["train", "model=rnn", *WIDTHS["rnn"], *SMALL[2:], "data=files", "run_dir=run"]
+
+
+def test_a_streamed_training_finishes_and_its_data_may_move(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = [*FILES, "data.root=text", "data.streaming=true"]
+    assert run([*command, "trainer.max_epochs=2", "trainer.max_steps=null", "trainer.val_check_interval=1.0"]) == 0
+    metrics = json.loads(Path("run/metrics.json").read_text())
+    assert metrics["training"]["epochs"] == 2 and Path("run/bundle").is_dir()
+    assert run(["report", "runs=run"]) == 0
+    capsys.readouterr()
+    files.rename("moved")
+    assert run(["evaluate", "checkpoint=run", "data_root=moved"]) == 0
+    assert json.loads(capsys.readouterr().out)["test"]["bleu"] == metrics["splits"]["test"]["bleu"]
+
+
+def test_a_stream_of_nothing_ends(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*FILES, "data.root=text", "data.streaming=true", "data.max_length=1"]) == 2
+    assert "no training pair is left" in capsys.readouterr().err
+
+
+def test_a_cache_in_the_runs_folder_is_no_left_over(files: Path) -> None:
+    cut_short = Path("run/cache/.text-train-0.1.tmp")
+    cut_short.mkdir(parents=True)
+    Path("run/.train.log.1.tmp").touch()
+    assert run([*FILES, "data.root=text", "data.cache_dir=run/cache"]) == 0
+    assert not Path("run/.train.log.1.tmp").exists()
+
+
+def test_a_number_is_no_files_name(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*FILES, "data.root=text", "data.test=2016"]) == 2
+    assert "split 'test': 2016 is not a file's name" in capsys.readouterr().err
 
 
 def test_what_is_no_checkpoint_is_refused(study: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -99,3 +99,10 @@ def test_all_joined_segments_together_go_from_short_to_long(tmp_path):
     assert corpus.origin("test_x4") == ("test", [range(0, 4), range(4, 8)])
     assert corpus.origin("test") is None and corpus.origin("train") is None
     assert table.column("alignment")[10] == [[0, 2], [1, 0], [2, 5], [3, 3], [4, 8], [5, 6], [6, 11], [7, 9]]
+
+
+def test_what_is_joined_is_part_of_the_fingerprint(tmp_path):
+    found = [
+        join(tmp_path, **options).fingerprint() for options in ({}, {"test": [1, 2]}, {"test": [1, 3]}, {"train": 2})
+    ]
+    assert len(set(found)) == len(found)

@@ -135,6 +135,24 @@ def test_local_folders_of_hub_form(tmp_path, form):
     assert corpus.fingerprint() == load().fingerprint()
 
 
+@pytest.mark.parametrize("saved_as", [None, "all"])
+def test_a_saved_data_set_is_sliced(tmp_path, saved_as):
+    name = saved_as or "train"
+    columns = {"en": [f"x{row}" for row in range(20)], "de": [f"y{row}" for row in range(20)]}
+    datasets.Dataset.from_dict(columns, split=saved_as).save_to_disk(tmp_path / "set")
+    splits = {"train": f"{name}[:80%]", "valid": f"{name}[16:18]", "test": f"{name}[-2:]+{name}[:1]"}
+    corpus = HubCorpus(str(tmp_path / "set"), "en", "de", splits, cache_dir=tmp_path / "cache")
+    assert corpus.load("train").column("source") == columns["en"][:16]
+    assert corpus.load("valid").column("target") == columns["de"][16:18]
+    assert corpus.load("test").column("source") == ["x18", "x19", "x0"]
+    whole = HubCorpus(
+        str(tmp_path / "set"), "en", "de", {"train": name, "valid": "other"}, cache_dir=tmp_path / "cache"
+    )
+    assert len(whole.load("train")) == 20
+    with pytest.raises(UserError, match="split other"):
+        whole.load("valid")
+
+
 def test_hub_faults_are_one_clear_error(tmp_path):
     missing = HubCorpus(str(tmp_path / "nothing"), "en", "de", {"train": "train"}, cache_dir=tmp_path / "cache")
     with pytest.raises(UserError, match=r"cannot load .*nothing"):

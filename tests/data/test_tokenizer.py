@@ -1,6 +1,7 @@
 """Tokenizers: round trips of any text, fixed special ids, determinism, small corpora, damage."""
 
 import hashlib
+import json
 import logging
 import subprocess
 import sys
@@ -118,7 +119,19 @@ def test_sampling_varies_with_the_seed_alone(kind):
     first, again, other = (tokenizer.sample(TEXT, 0.2, seed) for seed in (5, 5, 6))
     assert first == again != other
     assert tokenizer.decode_batch(first) == TEXT
-    assert tokenizer.sample(TEXT, 0.2, 5 + 2**32) == first
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_sampling_is_the_same_in_every_process(kind, tmp_path):
+    tokenizer = train(kind)
+    (tmp_path / "model").write_bytes(tokenizer.to_bytes())
+    program = (
+        "import json, sys; from seq2seq.data.tokenizer import Tokenizer\n"
+        "print(json.dumps(Tokenizer(open(sys.argv[1], 'rb').read()).sample(json.loads(sys.argv[2]), 0.2, 5)))"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "model"), json.dumps(TEXT)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == tokenizer.sample(TEXT, 0.2, 5)
 
 
 @pytest.mark.parametrize("joint", [True, False])

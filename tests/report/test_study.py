@@ -25,9 +25,20 @@ def test_linked_runs_are_found_once_and_circles_end(tmp_path, make_run):
     make_run(tmp_path / "elsewhere" / "rnn", "rnn", segments=5)
     folder = tmp_path / "runs"
     folder.mkdir()
-    (folder / "first").symlink_to(tmp_path / "elsewhere" / "rnn")
+    (folder / "a").symlink_to(tmp_path / "elsewhere" / "rnn")
     (folder / "circle").symlink_to(folder)
-    assert [run.name for run in collect(folder).runs] == ["first"]
+    assert [run.name for run in collect(folder).runs] == ["a"]
+    make_run(folder / "deep" / "conv", "conv", segments=5)
+    (folder / "best").symlink_to(folder / "deep" / "conv")
+    assert [run.name for run in collect(folder).runs] == ["a", "deep/conv"]
+
+
+def test_outside_systems_of_one_name_are_kept_apart(tmp_path, make_run):
+    for name in ("one", "two"):
+        make_run(tmp_path / name / "rnn", "rnn", segments=5)
+        (tmp_path / name / "other.txt").write_text(f"{name}\n" * 5)
+    study = collect([tmp_path / "one", tmp_path / "two"])
+    assert study.outside == {"other": ["one"] * 5, str(tmp_path / "two" / "other.txt"): ["two"] * 5}
 
 
 def test_a_run_folder_itself_can_be_given(tmp_path, make_run):

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from toy import everything, toy_fit, toy_model
 
 from seq2seq.errors import UserError
 from seq2seq.training.muon import Muon, orthogonalised
 from seq2seq.training.optimizer import create_optimizer, parameter_kinds
-from tests.training.toy import everything, toy_fit, toy_model
 
 
 @pytest.mark.parametrize("shape", [(24, 24), (16, 40), (40, 16)])
@@ -85,12 +85,19 @@ def test_a_resumed_run_is_the_same(tmp_path: Path) -> None:
     assert left[0]["optimizer_states"] == left[1]["optimizer_states"]
 
 
-@pytest.mark.parametrize(("key", "value"), [("lr", -1.0), ("momentum", 1.0), ("weight_decay", float("nan"))])
-def test_bad_settings_are_refused(tmp_path: Path, key: str, value: float) -> None:
-    with pytest.raises(UserError, match=rf"{key} must be at least 0.*\n.*keys under optimizer"):
+@pytest.mark.parametrize(
+    ("key", "value"), [("lr", -1.0), ("momentum", 1.0), ("weight_decay", float("nan")), ("betas", (0.9,))]
+)
+def test_bad_settings_are_refused(tmp_path: Path, key: str, value: object) -> None:
+    with pytest.raises(UserError, match=rf"{key} must be .*\n.*keys under optimizer"):
         toy_fit(tmp_path, optimizer=partial(Muon, **{"lr": 0.1, key: value}))
 
 
 def test_flattened_parameters_are_refused() -> None:
     with pytest.raises(ValueError, match="fsdp"):
         Muon([{"params": [torch.nn.Parameter(torch.zeros(9))], "matrices": True}])
+
+
+def test_a_third_beta_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"betas must be two numbers, got \[0.9, 0.98, 0.99\]"):
+        toy_fit(tmp_path, optimizer=partial(torch.optim.Adam, lr=0.1, betas=(0.9, 0.98, 0.99)))

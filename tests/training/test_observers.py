@@ -15,9 +15,9 @@ from seq2seq.training.observers import History, TensorBoardLog, Terminal, clock
 from seq2seq.training.progress import Progress, Stopwatch
 
 
-def test_history_is_cut_back_to_where_training_goes_on(tmp_path: Path) -> None:
+def test_history_is_cut_back_to_where_training_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "history.jsonl"
-    path.write_text('{"update": 1}\n{"update": 5}\n{"update": 6}\n{"upda')
+    path.write_text('{"update": 1}\n\0\0\0\n7\n{"update": 5}\n{"update": 6}\n{"upda')
     history = History()
     history.start(tmp_path, Progress(update=5), Limits())
     history.record({"update": 7, "valid_bleu": 0.1})
@@ -26,6 +26,7 @@ def test_history_is_cut_back_to_where_training_goes_on(tmp_path: Path) -> None:
         {"update": 5},
         {"update": 7, "valid_bleu": 0.1},
     ]
+    assert "history.jsonl: 2 damaged lines are left out" in caplog.text
 
 
 def test_tensorboard_holds_scalars_texts_and_the_picture(tmp_path: Path) -> None:
