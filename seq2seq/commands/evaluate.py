@@ -14,6 +14,7 @@ from seq2seq.commands.console import talk_to
 from seq2seq.commands.runs import read_metrics, read_settings
 from seq2seq.commands.scoring import score_split, test_splits, with_beam_size
 from seq2seq.commands.translate import chosen_search
+from seq2seq.commands.validation import check_foreign
 from seq2seq.errors import UserError
 from seq2seq.files import atomic_write
 
@@ -77,11 +78,19 @@ def score_checkpoint(config: DictConfig, comet: Comet | None) -> dict[str, Any]:
     from seq2seq.inference.translator import Translator
 
     translator = Translator.load(config.checkpoint, config.device, chosen_search(config))
+    if not translator.models:
+        raise UserError(
+            f"checkpoint={config.checkpoint} is an export, which can translate but not be evaluated whole\n"
+            "Give the run itself, or translate with it and give hypotheses= references= sources=."
+        )
     for size in config.beam_sizes:
         with_beam_size(translator.search, size)
     settings = run_settings(Path(config.checkpoint))
     if config.data_root is not None:
         move_data(settings.data, config.data_root)
+    node = OmegaConf.to_container(settings.data, resolve=True)
+    assert isinstance(node, dict)
+    check_foreign({str(key): value for key, value in node.items()}, "data", f"{config.checkpoint}: data")
     data = TranslationData.from_config(build(settings.data), translator.tokenizers, settings.seed)
     data.prepare()
     # Runs of earlier versions do not say how they were scored: there was one way.

@@ -14,7 +14,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from seq2seq.commands.translate import join, shard_paths
+from seq2seq.commands.translate import finished, join, shard_paths
 from seq2seq.errors import UserError
 
 POLL = 0.05
@@ -29,6 +29,10 @@ def translate_in_processes(config: DictConfig, overrides: Sequence[str]) -> int:
     count = config.processes
     shards = shard_paths(config.output, count)
     refuse_same_file(config.input, [config.output, *shards])
+    if config.resume and Path(config.output).exists() and not any(Path(path).exists() for path in shards):
+        raise UserError(
+            f"{config.output} was not begun by {count} processes\nGo on without processes=, or without resume=true."
+        )
     threads = config.threads or max(1, (os.cpu_count() or 1) // count)
     commands = [
         [
@@ -48,6 +52,7 @@ def translate_in_processes(config: DictConfig, overrides: Sequence[str]) -> int:
     print(f"{join(shards, config.output)} lines by {count} processes", file=sys.stderr)
     for path in shards:
         Path(path).unlink()
+        finished(path).unlink()
     return 0
 
 

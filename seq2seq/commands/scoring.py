@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import math
+import sys
 import time
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -159,7 +161,9 @@ def alignment_error(translator: Translator, data: TranslationData, split: str) -
     longest = max(map(len, data.tokenizers.target.encode(references)))
     search = GreedySearch(max_length_a=0.0, max_length_b=longest)
     predicted = []
-    forced = translator.translate(sources, search=search, alignment=True, prefixes=references)
+    unsplit = copy(translator)
+    unsplit.batching = replace(translator.batching, max_source_length=sys.maxsize)
+    forced = unsplit.translate(sources, search=search, alignment=True, prefixes=references)
     for reference, one in zip(references, forced, strict=True):
         pieces = data.tokenizers.target.pieces(data.tokenizers.target.encode([reference])[0])
         source_pieces = [piece for piece in one.source_tokens if piece != "</s>"]

@@ -38,6 +38,8 @@ def main(config: DictConfig) -> int:
     output = config.output if count == 1 else shard_paths(config.output, count)[config.shard.index]
     translator = load_translator(config)
     with held(output), Progress(sys.stderr.isatty()) as progress:
+        if count > 1:
+            finished(output).unlink(missing_ok=True)
         report = translate_file(
             translator,
             config.input,
@@ -48,6 +50,8 @@ def main(config: DictConfig) -> int:
             shard=Shard(config.shard.index, count),
             progress=progress,
         )
+        if count > 1:
+            finished(output).write_text(f"{report.skipped + report.lines}\n", encoding="ascii")
     rate = report.lines / report.seconds if report.seconds else 0.0
     for note in (*report.notes(), f"{report.lines} lines in {report.seconds:.1f} s, {rate:.1f} a second"):
         print(note, file=sys.stderr)
@@ -89,6 +93,10 @@ def check_files(config: DictConfig) -> None:
     split = config.processes > 1 or config.shard.count > 1
     if split and not config.join and (config.input is None or config.output is None):
         raise UserError("shards and processes need input=FILE and output=FILE")
+    if split and not config.join and Path(config.input).exists() and not Path(config.input).is_file():
+        raise UserError(f"input={config.input} can be read once only; shards and processes each read it: give a file")
+    if config.join and config.input is not None:
+        raise UserError("join=true joins what the shards have written; give it without input=")
 
 
 def shard_paths(output: str, count: int) -> list[str]:
@@ -96,13 +104,28 @@ def shard_paths(output: str, count: int) -> list[str]:
     return [f"{output}.{index}-of-{count}" for index in range(count)]
 
 
+def finished(shard: str) -> Path:
+    """What a shard leaves beside its output when it is done: the number of its lines."""
+    return Path(f"{shard}.done")
+
+
 def join(shards: list[str], output: str) -> int:
-    """Interleave finished shards into `output`; the shards stay. Returns the number of lines."""
+    """Interleave finished shards into `output`; the shards stay. Returns the number of lines.
+
+    Raises:
+        UserError: one is not there, not finished, or not what it was when it was finished.
+    """
     from seq2seq.inference.stream import join_shards
 
-    missing = [path for path in shards if not Path(path).is_file()]
-    if missing:
-        raise UserError(f"{missing[0]} does not exist: not every shard has been translated")
+    for path in shards:
+        if not Path(path).is_file():
+            raise UserError(f"{path} does not exist: not every shard has been translated")
+        if not finished(path).is_file():
+            raise UserError(f"{path} is not finished\nGive its command again with resume=true.")
+        with open(path, "rb") as stream:
+            lines = sum(1 for _ in stream)
+        if f"{lines}" != (expected := finished(path).read_text(encoding="ascii").strip()):
+            raise UserError(f"{path} is not finished: it has {lines} lines of {expected}\nTranslate it again.")
     return join_shards(shards, output)
 
 

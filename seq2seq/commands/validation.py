@@ -85,6 +85,27 @@ def check_target(path: str, node: dict[str, Any]) -> None:
     check_arguments(path, values, locate(target, path))
 
 
+def check_foreign(node: dict[str, Any], group: str, path: str) -> None:
+    """Hold a node of a file that may come from a stranger to what the options of this group name in conf/: it may build
+    nothing else. `path` names the node in errors.
+
+    Raises:
+        UserError: another `_target_`, another of Hydra's keys, or arguments that do not fit.
+    """
+    from seq2seq.commands.configuration import config_dir
+
+    options = (OmegaConf.to_container(OmegaConf.load(file)) for file in sorted((config_dir() / group).glob("*.yaml")))
+    known = {str(option["_target_"]) for content in options for _, option in targets(content)}
+    for place, inner in targets(node, path):
+        if inner["_target_"] not in known:
+            raise UserError(
+                f"{place}._target_: {inner['_target_']!r} is refused\nOnly {', '.join(sorted(known))} may be named."
+            )
+        if special := [key for key in inner if key.startswith("_") and key != "_target_"]:
+            raise UserError(f"{place}.{special[0]} is refused in a run's configuration")
+        check_target(place, inner)
+
+
 def check_arguments(path: str, values: Mapping[str, Any], function: Callable[..., Any]) -> None:
     """Hold keyword arguments against a function's (or class') names and type hints."""
     parameters = inspect.signature(function).parameters

@@ -131,6 +131,8 @@ def configured_search(config: Mapping[str, Any]) -> Search:
 
 def configured_languages(config: Mapping[str, Any]) -> tuple[str | None, str | None]:
     languages = config.get("languages") or {}
+    if not isinstance(languages, Mapping):
+        raise UserError(f"languages: {languages!r} is no mapping of source and target")
     return languages.get("source"), languages.get("target")
 
 
@@ -234,6 +236,8 @@ def fill(model: nn.Module, weights: dict[str, Tensor], where: str) -> None:
                 f"{where}: {name} is {tuple(tensor.shape)} {tensor.dtype}, the configured model needs "
                 f"{tuple(own[name].shape)} {own[name].dtype}"
             )
+        if not tensor.isfinite().all():
+            raise UserError(f"{where}: {name} holds values that are not finite: damaged, or training has diverged")
         own[name].copy_(tensor)
 
 

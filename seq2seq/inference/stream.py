@@ -170,6 +170,8 @@ def check_output(search: Search, n_best: int | None, output_format: str) -> None
     """Raises UserError for a format that does not exist, or more translations than `search` can give."""
     if output_format not in ("text", "jsonl"):
         raise UserError(f"format={output_format!r} is unknown; choose text or jsonl")
+    if output_format == "text" and n_best not in (None, 1):
+        raise UserError(f"n_best={n_best} needs format=jsonl: a line of text holds one translation")
     with_n_best(search, n_best)
 
 

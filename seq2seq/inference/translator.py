@@ -177,12 +177,14 @@ class Translator:
     ) -> tuple[list[Part], set[int]]:
         """The parts of all texts, and which texts were truncated. starts: target ids that translations begin with."""
         sources = self.tokenizers.source.encode(["" if text.isspace() else text for text in texts])
+        limits = [limit for model in self.models if (limit := getattr(model, "longest_source", None)) is not None]
+        longest = min([self.batching.max_source_length, *limits])
         parts: list[Part] = []
         truncated = set()
         for text, (ids, number, start) in enumerate(zip(sources, numbers, starts, strict=True)):
-            cuts = cut_points(self.tokenizers.source.pieces(ids), self.batching.max_source_length) if ids else []
+            cuts = cut_points(self.tokenizers.source.pieces(ids), longest) if ids else []
             if len(cuts) > 1 and self.batching.long_lines == "truncate":
-                cuts = [self.batching.max_source_length]
+                cuts = [longest]
                 truncated.add(text)
             for part, (low, high) in enumerate(zip([0, *cuts], cuts, strict=False)):
                 parts.append(Part(text, ids[low:high], number + part * PART_NUMBERS, [] if part else start))
@@ -194,7 +196,7 @@ class Translator:
         """Scores of given translations, exactly what `search` (the default one if None) reports for the same tokens.
 
         targets: texts, or sequences of target pieces (as in `Candidate.tokens`), which say exactly which tokens.
-        Nothing is split, shortened or left out.
+        Nothing is split, shortened or left out; a blank translation of a blank text has the score 0, as in `translate`.
         """
         pairs = zip(sources, targets, strict=True)
         while window := list(islice(pairs, self.batching.window)):
@@ -205,7 +207,17 @@ class Translator:
         target = self.tokenizers.target
         texts = iter(target.encode([one for one in targets if isinstance(one, str)]))
         target_ids = [next(texts) if isinstance(one, str) else self._ids(one) for one in targets]
-        for one in self.engine.score(source_ids, target_ids, search.ranking, self.batching.max_tokens):
+        blank = [not (source or target) for source, target in zip(source_ids, target_ids, strict=True)]
+        kept = [
+            [ids for ids, left_out in zip(side, blank, strict=True) if not left_out]
+            for side in (source_ids, target_ids)
+        ]
+        scored = iter(self.engine.score(kept[0], kept[1], search.ranking, self.batching.max_tokens))
+        for left_out in blank:
+            if left_out:
+                yield ScoredPair(BLANK.score, BLANK.log_probability, [], [])
+                continue
+            one = next(scored)
             yield ScoredPair(one.score, one.log_probability, target.pieces(one.tokens), one.token_log_probabilities)
 
     @cached_property

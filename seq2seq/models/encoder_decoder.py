@@ -13,6 +13,7 @@ from seq2seq.errors import UserError
 from seq2seq.interfaces import DecoderOutput
 from seq2seq.layers.embedding import Embedding
 from seq2seq.layers.output import OutputLayer
+from seq2seq.layers.positions import LearnedPositions
 
 
 class Decoder(Protocol):
@@ -29,6 +30,7 @@ class EncoderDecoder(nn.Module):
     """A model (`interfaces.Model`) from its parts, each a module.
 
     encoder(source (B, S), mask (B, S)) -> memory; decoder as in `Decoder`. attends: whether `step` returns weights.
+    longest_source, longest_output: tokens, without EOS, that learned positions are enough for; None: any number.
     """
 
     def __init__(
@@ -39,6 +41,8 @@ class EncoderDecoder(nn.Module):
         self.decoder: Decoder = decoder
         self.output = output
         self.attends = attends
+        self.longest_source = _longest(encoder)
+        self.longest_output = _longest(decoder)
 
     def encode(self, source: Tensor, mask: Tensor) -> Any:
         return self.encoder(source, mask)
@@ -55,6 +59,11 @@ class EncoderDecoder(nn.Module):
     def logits(self, features: Tensor, out: Tensor | None = None) -> Tensor:
         logits: Tensor = self.output(features, out)
         return logits
+
+
+def _longest(part: Any) -> int | None:
+    learned = [layer.maximum for layer in part.modules() if isinstance(layer, LearnedPositions)]
+    return min(learned) - 1 if learned else None
 
 
 def create_vocabulary_layers(

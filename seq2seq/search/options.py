@@ -44,12 +44,18 @@ class Search(Protocol):
         ...
 
 
+LARGEST = 10**9
+"""Of any setting, so that nothing computed from a few of them overflows."""
+
+
 @dataclass(frozen=True)
 class Options:
     """What greedy search, beam search and sampling have in common.
 
     - max_length_a, max_length_b: an output has at most max(1, floor(a * source + b)) tokens before EOS, `source`
       counting EOS (or as many as its forced prefix). A hypothesis that has not ended there is cut: finished = False.
+    - longest: no output has more tokens, whatever its source (None: no such limit); `decode_batch` sets it to what the
+      models have positions for.
     - min_length_a, min_length_b: EOS is not allowed before floor(a * source + b) tokens (the maximum wins).
     - no_repeat_ngram: n > 0 forbids any n tokens in a row from occurring twice in one output.
     - suppress_unknown: UNK is never generated. (PAD and BOS never are.)
@@ -67,6 +73,7 @@ class Options:
     length_penalty: float = 1.0
     normalization: str = "power"
     coverage_penalty: float = 0.0
+    longest: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_length_a", "max_length_b", "min_length_a", "min_length_b", "length_penalty"):
@@ -84,8 +91,8 @@ class Options:
 
 
 def at_least(name: str, value: float, least: float) -> None:
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not (least <= value < math.inf):
-        raise UserError(f"search.{name}={value!r} must be a number of at least {least}")
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not (least <= value <= LARGEST):
+        raise UserError(f"search.{name}={value!r} must be a number of at least {least} (and at most {LARGEST})")
 
 
 def whole(name: str, value: int, least: int) -> None:
@@ -106,8 +113,9 @@ class Constraints:
                 raise UserError(
                     f"the prefix of sentence {number} holds a special token; PAD, BOS and EOS are not allowed"
                 )
+        longest = math.inf if options.longest is None else options.longest
         limits = [
-            max(1, math.floor(options.max_length_a * length + options.max_length_b), len(tokens))
+            max(1, math.floor(min(longest, options.max_length_a * length + options.max_length_b)), len(tokens))
             for length, tokens in zip(lengths, forced, strict=True)
         ]
         minima = [

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from seq2seq.errors import UserError
 from seq2seq.interfaces import Hypothesis, Model, Step
-from seq2seq.search.options import Search
+from seq2seq.search.options import Options, Search
 
 
 def model_step(model: Model) -> Step:
@@ -108,7 +108,12 @@ def decode_batch(
 ) -> list[list[Hypothesis]]:
     """Translate one padded batch: source (B, S) ending in EOS, mask (B, S) -> n-best lists, see `Search`.
 
-    Models must be in eval mode, and are left as they are; several make an ensemble (`ensemble_step`).
+    Models must be in eval mode, and are left as they are; several make an ensemble (`ensemble_step`). Outputs end where
+    a model's learned positions do.
     """
-    step, state = start_decoding(models if isinstance(models, Sequence) else [models], source, mask)
+    models = models if isinstance(models, Sequence) else [models]
+    limits = [limit for model in models if (limit := getattr(model, "longest_output", None)) is not None]
+    if limits and isinstance(search, Options):
+        search = cast("Search", replace(search, longest=min(limits)))
+    step, state = start_decoding(models, source, mask)
     return search(step, state, mask.sum(1), prefix=prefix, numbers=numbers, with_weights=with_weights)

@@ -9,6 +9,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 
 from seq2seq.cli import run
 
@@ -82,6 +83,27 @@ def test_comet_is_added_to_the_run(
     files = [f"{kind}=run/test.{short}.txt" for kind, short in (("hypotheses", "hyp"), ("references", "ref"))]
     assert run(["evaluate", *files, "sources=run/test.src.txt", "comet=some/model"]) == 0
     assert json.loads(capsys.readouterr().out)["test.hyp.txt"]["comet"] == found
+
+
+def test_a_strangers_run_builds_nothing_but_a_corpus(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mark = folder.parent / "mark"
+    evil = {"_target_": "seq2seq.commands.processes.run_together", "commands": [["touch", str(mark)]]}
+    path, whole = folder / "config.yaml", (folder / "config.yaml").read_text()
+    settings = yaml.safe_load(whole)
+    places = ({"x": evil}, {"corpus": evil}, {"corpus": {**settings["data"]["corpus"], "_args_": [evil]}})
+    try:
+        for place in (*places, {"corpus": {**settings["data"]["corpus"], "_partial_": True}}):
+            path.write_text(yaml.safe_dump({**settings, "data": {**settings["data"], **place}}))
+            assert run(["evaluate", "checkpoint=run"]) == 2
+            assert "refused" in capsys.readouterr().err and not mark.exists()
+    finally:
+        path.write_text(whole)
+
+
+def test_exports_are_not_evaluated(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["export", "checkpoint=run", "output=run/onnx", "format=onnx"]) == 0
+    assert run(["evaluate", "checkpoint=run/onnx"]) == 2
+    assert "is an export" in capsys.readouterr().err
 
 
 def test_what_cannot_be_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from seq2seq.data.tokenizer import TokenizerSettings
 from seq2seq.errors import UserError
 from seq2seq.evaluation.alignment_error import alignment_error_rate
 from seq2seq.inference.bundle import Bundle, describe
-from seq2seq.inference.translator import Translator
+from seq2seq.inference.translator import Batching, Translator
 from seq2seq.search import BeamSearch, GreedySearch, Sampling
 
 ATTENTIONS = {
@@ -85,8 +85,20 @@ def test_the_alignment_error_rate_is_that_of_the_attention_over_words(data: Tran
             yield SimpleNamespace(source_tokens=[*tokens, "</s>"], alignment=weights)
 
     expected = alignment_error_rate([[(s, t) for t, s in links.items()] for links in first], gold)
-    assert alignment_error(SimpleNamespace(translate=translate), data, "test") == pytest.approx(expected)
+    translator = SimpleNamespace(translate=translate, batching=Batching())
+    assert alignment_error(translator, data, "test") == pytest.approx(expected)
     assert 0 <= expected < 0.3
+
+
+def test_long_sources_are_aligned_whole(data: TranslationData, build_model) -> None:
+    size = data.vocabulary()["source_vocabulary"]
+    model = build_model("luong", ["model.width=8", "model.embedding_width=8"], source=size, target=size).eval()
+    config = describe({"_target_": "seq2seq.models.create_luong"}, None, data.tokenizers, "en", "de")
+    bundle = Bundle(model, data.tokenizers, config)
+    whole, split = (
+        alignment_error(Translator([bundle], None, Batching(max_source_length=n)), data, "test") for n in (512, 4)
+    )
+    assert whole == split
 
 
 def test_references_are_cut_where_they_were_joined(data: TranslationData) -> None:

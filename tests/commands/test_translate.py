@@ -122,6 +122,10 @@ def test_shards_are_resumed_and_joined(capfd: pytest.CaptureFixture[str]) -> Non
     assert "not finished" in capfd.readouterr().err
     assert not Path("out.txt").exists()
     assert run(["translate", *shards, "shard.index=1", "resume=true"]) == 0
+    Path("out.txt.1-of-3.done").rename("kept")
+    assert run(join) == 2
+    assert "out.txt.1-of-3 is not finished" in capfd.readouterr().err
+    Path("kept").rename("out.txt.1-of-3.done")
     assert Path("out.txt.1-of-3").read_bytes() == whole
     assert run(join) == 0
     assert Path("out.txt").read_text() == "".join(f"{one['text']}\n" for one in KNOWN)
@@ -206,6 +210,11 @@ def test_an_exported_bundle_translates_the_same(capsys: pytest.CaptureFixture[st
         ([BUNDLE, "input=in.txt", "output=long.txt", "resume=no"], "resume='no'"),
         ([BUNDLE, "input=in.txt", "output=1"], "output=1"),
         ([BUNDLE, "input=in.txt", "threads=0"], "threads=0"),
+        ([BUNDLE, "input=in.txt", "output=long.txt", "n_best=3"], "n_best=3 needs format=jsonl"),
+        ([BUNDLE, "input=in.txt", "output=long.txt", "resume=true", "processes=2"], "was not begun by 2 processes"),
+        ([BUNDLE, "input=/dev/null", "output=o", "processes=2"], "can be read once only"),
+        ([BUNDLE, "input=/dev/null", "output=o", "shard.count=2"], "can be read once only"),
+        (["join=true", "output=o", "shard.count=2", "input=in.txt"], "without input="),
         (["join=true", "output=o"], "needs shard.count"),
         ([BUNDLE, "processes=2", "shard.count=2", "input=in.txt", "output=o"], "without shard.count"),
     ],

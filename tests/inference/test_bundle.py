@@ -1,4 +1,5 @@
 import json
+import math
 import os
 import pickle
 import shutil
@@ -141,6 +142,7 @@ def test_the_card_tells_what_is_known(tmp_path):
         lambda c: c.update(search={"_target_": "seq2seq.attention.SoftAlignment"}),
         lambda c: c.update(search={"_target_": "seq2seq.search.BeamSearch", "beam_size": 0}),
         lambda c: c.update(search={"_target_": "seq2seq.search.model_step", "model": 1}),
+        lambda c: c.update(languages="en-de"),
         lambda c: c.update(format=2),
         lambda c: c.pop("format"),
         lambda c: c["vocabulary"].update(source=7),
@@ -193,6 +195,7 @@ def first(weights):
         lambda path: path.write_bytes(pickle.dumps({"weights": os.getcwd})),
         rewrite(lambda weights: weights.pop(first(weights))),
         rewrite(lambda weights: weights.update(extra=torch.ones(2))),
+        rewrite(lambda weights: weights[first(weights)].view(-1)[3].fill_(math.nan)),
         rewrite(lambda weights: weights.update({first(weights): torch.ones(2, 2, 2)})),
     ],
 )

@@ -165,6 +165,27 @@ def test_scoring_text_and_blank_lines(translator):
         list(translator.score(["a"], [["no such piece"]]))
 
 
+def test_a_blank_translation_of_a_blank_text_scores_as_in_translate(translator):
+    found = list(translator.score(["the cat.", " ", "", "a dog"], ["a cat.", "", "", "the"]))
+    alone = list(translator.score(["the cat.", "a dog"], ["a cat.", "the"]))
+    assert [found[0].score, found[3].score] == [pytest.approx(one.score, abs=1e-5) for one in alone]
+    assert [one.score for one in found[1:3]] == [0.0, 0.0] == [one.score for one in translator.translate([" ", ""])]
+
+
+@pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(beam_size=3), Sampling(seed=2)])
+def test_learned_positions_limit_parts_and_outputs(search):
+    model = {**tiny.TRANSFORMER, "positions": "learned", "maximum_positions": 12}
+    translator = Translator([tiny.bundle(model)], search)
+    texts = ["the", *tiny.sentences(5, 3), " ".join(tiny.sentences(9, 4))]
+    found = list(translator.translate(texts))
+    assert all(len(candidate.tokens) <= 11 * one.parts for one in found for candidate in one.nbest)
+    assert found[-1].parts > 1 and found[0].parts == 1
+    assert any(not one.finished for one in found)
+    batching = Batching(long_lines="truncate")
+    (cut,) = Translator([tiny.bundle(model)], search, batching).translate(texts[-1:])
+    assert cut.truncated and len(cut.source_tokens) <= 12
+
+
 def test_sampling_depends_on_the_sentence_number(translator):
     search = Sampling(max_length_a=1.0, temperature=3.0, seed=4)
     first, second = translator.translate(["the cat sees a dog."] * 2, search=search)

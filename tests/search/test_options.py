@@ -58,6 +58,20 @@ def test_lengths_follow_each_source(search):
 
 
 @pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("name", ["max_length_a", "max_length_b", "min_length_a", "length_penalty"])
+def test_numbers_without_bounds_are_refused(search, name):
+    with pytest.raises(UserError, match=f"{name}=1e.308 must be a number of at least 0"):
+        search(**{name: 1e308})
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_no_output_is_longer_than_the_longest(search):
+    table = Table(5, 9, 9, seed=3)
+    options = {"max_length_a": 0.0, "max_length_b": 7, "min_length_b": 7}
+    assert all(len(h.tokens) == 4 for found in table.run(search(**options, longest=4)) for h in found)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
 def test_minimum_equal_to_maximum_fixes_the_length(search):
     table = Table(5, 9, 9, seed=3)
     options = {"max_length_a": 0.0, "max_length_b": 7, "min_length_b": 7}
