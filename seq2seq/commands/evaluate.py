@@ -78,7 +78,7 @@ def score_checkpoint(config: DictConfig, comet: Comet | None) -> dict[str, Any]:
     from seq2seq.inference.translator import Translator
 
     translator = Translator.load(config.checkpoint, config.device, chosen_search(config))
-    if not translator.models:
+    if translator.exported:
         raise UserError(
             f"checkpoint={config.checkpoint} is an export, which can translate but not be evaluated whole\n"
             "Give the run itself, or translate with it and give hypotheses= references= sources=."

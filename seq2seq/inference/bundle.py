@@ -211,6 +211,7 @@ def assemble(
         raise UserError(f"{where}: model._target_ built no model")
     fill(model, weights, where)
     bundle = Bundle(model.to(device).eval(), tokenizers, config)
+    configured_languages(config)
     if not isinstance(bundle.search, BeamSearch | GreedySearch | Sampling):
         raise UserError(f"{where}: search._target_ is no search")
     return bundle

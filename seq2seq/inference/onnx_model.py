@@ -57,6 +57,8 @@ class OnnxModel:
             description = json.loads((folder / EXPORTS[ONNX]).read_text(encoding="utf-8"))
             self._axes = {port["name"]: port["axes"] for port in description["step"]["inputs"]}
             self._limits = dict(description["limits"])
+            self.longest_source = self._limits["source"] - 1 if "source" in self._limits else None
+            self.longest_output = self._limits.get("steps")
             self.attends = any(port["name"] == "weights" for port in description["step"]["outputs"])
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise UserError(f"{folder / EXPORTS[ONNX]} is damaged: {error}") from error

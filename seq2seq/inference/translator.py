@@ -79,7 +79,10 @@ class Translator:
         if any(state != states[0] for state in states):
             raise UserError("the checkpoints have different tokenizers; an ensemble needs models trained with the same")
         self.device = torch.device(device)
+        self.exported = any(isinstance(bundle, Export) for bundle in bundles)
         self.engine = start_engine(bundles, self.device)
+        limits = (getattr(model, "longest_source", None) for model in self.models)
+        self._longest_sources = [limit for limit in limits if limit is not None]
         self.tokenizers: TokenizerPair = bundles[0].tokenizers
         self.languages = bundles[0].languages
         self.search = search or bundles[0].search
@@ -177,8 +180,7 @@ class Translator:
     ) -> tuple[list[Part], set[int]]:
         """The parts of all texts, and which texts were truncated. starts: target ids that translations begin with."""
         sources = self.tokenizers.source.encode(["" if text.isspace() else text for text in texts])
-        limits = [limit for model in self.models if (limit := getattr(model, "longest_source", None)) is not None]
-        longest = min([self.batching.max_source_length, *limits])
+        longest = min([self.batching.max_source_length, *self._longest_sources])
         parts: list[Part] = []
         truncated = set()
         for text, (ids, number, start) in enumerate(zip(sources, numbers, starts, strict=True)):
