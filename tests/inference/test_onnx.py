@@ -138,17 +138,18 @@ def test_the_card_s_example_translates_with_onnx_runtime_alone(exported, monkeyp
     assert capsys.readouterr().out
 
 
-def test_limits_are_told(exported):
+def test_limits_split_sources_and_end_outputs(exported):
     _, folder, _, limits = exported
     long = "a cat " * 40
     translator = Translator.load(folder)
     for search in (GreedySearch(), GreedySearch(min_length_b=60, max_length_b=60, max_length_a=0)):
         text = long if search == GreedySearch() else "a cat"
+        (found,) = translator.translate(text, search=search)
         if limits:
-            with pytest.raises(UserError, match=r"40 positions for source|39 positions for steps"):
-                list(translator.translate(text, search=search))
-        else:
-            assert len(list(translator.translate(text, search=search))) == 1
+            assert len(found.tokens) <= limits["steps"] * found.parts
+            assert found.parts > 1 if text == long else len(found.tokens) == limits["steps"]
+        elif text != long:
+            assert len(found.tokens) == 60
 
 
 def test_an_export_that_does_not_agree_is_not_kept(exported, tmp_path, monkeypatch):
