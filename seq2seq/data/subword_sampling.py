@@ -18,7 +18,7 @@ Edge = tuple[int, str, float]
 
 def unigram_sampler(scores: Mapping[str, float], alpha: float) -> Draw:
     """Segmentations of a string with probability proportional to (the product of its pieces' probabilities) ^ alpha:
-    Kudo 2018, section 3.2, over all of them, by forward filtering and backward sampling.
+    Kudo 2018, over all of them, by forward filtering and backward sampling.
 
     scores: each piece's logarithm of its probability. The string must have a segmentation.
     """
@@ -64,7 +64,7 @@ def _weighted(edges: Sequence[Edge], random: Random) -> Edge:
 
 def bpe_sampler(scores: Mapping[str, float], alpha: float) -> Draw:
     """Byte pair encoding that passes over each possible merge with probability alpha whenever it chooses the next one
-    (BPE-dropout; Provilkov et al. 2020, algorithm 1).
+    (BPE-dropout; Provilkov et al. 2020).
 
     scores: of each piece, the larger the earlier it was merged.
     """

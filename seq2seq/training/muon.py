@@ -17,7 +17,7 @@ ITERATIONS = 5
 class Muon(Optimizer):
     """Parameter groups marked `matrices` move along the nearest orthogonal matrix to their Nesterov momentum (Jordan et
     al. 2024), by `lr` times 0.2 sqrt(larger side), so that entries move about as far as Adam moves them and one rate
-    serves both (Liu et al. 2025, equation 4). All other groups are Adam's, with `betas` and `eps`.
+    serves both (Liu et al. 2025). All other groups are Adam's, with `betas` and `eps`.
 
     Parameters of more than two dimensions count as (first, all others). weight_decay is decoupled from the gradient.
     Whole matrices are needed: parameters sharded or flattened by FSDP raise ValueError.
@@ -83,7 +83,7 @@ class Muon(Optimizer):
 
 def orthogonalised(matrix: Tensor) -> Tensor:
     """About U V^T of the singular value decomposition U S V^T of a matrix (M, N): five Newton-Schulz steps, which leave
-    singular values between 0.7 and 1.2 where they were not far below the largest (Jordan et al. 2024)."""
+    singular values near 1 where they were not far below the largest (Jordan et al. 2024)."""
     a, b, c = COEFFICIENTS
     wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.t()
     estimate: Tensor = wide / (wide.norm() + 1e-7)
