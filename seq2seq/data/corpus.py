@@ -276,12 +276,8 @@ def _saved_split(saved: Any, theirs: str) -> Any:
     named = saved if isinstance(saved, dict) else {str(saved.split or "train"): saved}
     sizes = {name: len(part) for name, part in named.items()}
     places = datasets.ReadInstruction.from_spec(theirs).to_absolute(sizes)
-    parts = [named[place.splitname].select(range(place.from_ or 0, _end(place, sizes))) for place in places]
+    parts = [named[place.splitname].select(range(place.from_, place.to)) for place in places]
     return parts[0] if len(parts) == 1 else datasets.concatenate_datasets(parts)
-
-
-def _end(place: Any, sizes: dict[str, int]) -> int:
-    return sizes[place.splitname] if place.to is None else int(place.to)
 
 
 def _names(batch: Columns) -> list[str]:
