@@ -57,7 +57,7 @@ class Combination:
 def combinations() -> Iterator[Combination]:
     from seq2seq.commands.configuration import groups
 
-    options = dict(groups())
+    options = groups()
     width = ("model.dropout=0", "model.width=64")
     embedding = ("model.embedding_width=64",)
     fixed = ("model.dropout=0", "model.width=128", "model.embedding_width=128")

@@ -103,6 +103,9 @@ class Model(Protocol):
     output: OutputLayer
     attends: bool
     """False where there are no attention weights to show (the fixed-context model)."""
+    longest_source: int | None
+    longest_output: int | None
+    """The most tokens, without EOS, that there are (learned) positions for; None: any number."""
 
     def encode(self, source: Tensor, mask: Tensor) -> Any:
         """source (B, S), mask (B, S) -> Memory of B sentences."""

@@ -16,7 +16,6 @@ from typing import Any
 from hydra._internal.callbacks import Callbacks
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.types import HydraContext
@@ -45,7 +44,12 @@ def main(config: DictConfig) -> int:
     if any(_key(text) == "seed" for text in (*shared, *(text for _, own in compared for text in own))):
         raise UserError("seed= is one training's; give seeds=[...], for all systems alike")
     jobs = {
-        f"{name}-seed{seed}": [*shared, *own, f"seed={seed}", f"run_dir={quoted(folder / f'{name}-seed{seed}')}"]
+        f"{name}-seed{seed}": [
+            *shared,
+            *own,
+            f"seed={seed}",
+            f"run_dir={configuration.quoted(str(folder / f'{name}-seed{seed}'))}",
+        ]
         for name, own in compared
         for seed in config.seeds
     }
@@ -71,7 +75,7 @@ def main(config: DictConfig) -> int:
 
 def check_job(name: str, overrides: list[str]) -> None:
     """Refuse impossible settings of one system before the first is trained."""
-    config = configuration.compose("compare", overrides)
+    config = configuration.compose("compare", [*configuration.search_path(), *overrides])
     try:
         check(config, "compare", ignore=("hydra",))
         check_values(config)
@@ -99,11 +103,6 @@ def known_baseline(config: DictConfig, folder: Path, names: Sequence[str]) -> st
             f"Compared are {', '.join(names)}."
         )
     return str(baseline)
-
-
-def quoted(path: Path) -> str:
-    """The path as a value on a command line of Hydra's, whatever characters are in it."""
-    return QuotedString(str(path), Quote.single).with_quotes()
 
 
 def systems(config: DictConfig) -> list[tuple[str, list[str]]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from argparse import ArgumentError, ArgumentParser
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,11 +30,18 @@ class Outcome:
 
 Main = Callable[[DictConfig], Outcome | int | None]
 
+SEARCH_PATH = "hydra.searchpath"
+
 PLUGINS = {
     **dict.fromkeys(("hydra/launcher/submitit_slurm", "hydra/launcher/submitit_local"), "slurm"),
     "hydra/sweeper/optuna": "optuna",
 }
 """Choices that another package brings, and our extra with it."""
+
+UNPACKED = (
+    "the experiment's settings landed under 'experiment', where nothing reads them\n"
+    "Let the first line of its file be: # @package _global_"
+)
 
 
 def config_dir() -> Path:
@@ -73,7 +81,7 @@ def launch(command: str, main: Main, arguments: list[str]) -> int:
         return outcome.objective
 
     flags = {"-m", "--multirun"}.intersection(arguments)  # Hydra wants them in front.
-    arguments = [*flags, *(text for text in arguments if text not in flags)]
+    arguments = [*flags, *with_search_path([text for text in arguments if text not in flags])]
     os.environ["HYDRA_FULL_ERROR"] = "1"
     sys.argv = [f"seq2seq {command}", *arguments]
     try:
@@ -90,6 +98,40 @@ def launch(command: str, main: Main, arguments: list[str]) -> int:
     if stopped:
         raise stopped[-1]
     return status
+
+
+def with_search_path(arguments: list[str]) -> list[str]:
+    """`--config-dir DIR`, anywhere in `arguments`, as the override of Hydra's search path that it stands for.
+
+    Raises:
+        UserError: DIR is missing or holds no config group.
+    """
+    parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--config-dir", type=Path)
+    try:
+        found, others = parser.parse_known_args(arguments)
+    except ArgumentError:
+        raise UserError("--config-dir needs a folder, such as one with experiment/NAME.yaml in it") from None
+    if found.config_dir is None:
+        return arguments
+    folder = found.config_dir.resolve()
+    if not any(folder.glob("*/*.yaml")):
+        raise UserError(f"--config-dir {found.config_dir}: there is no GROUP/NAME.yaml, such as experiment/mine.yaml")
+    return [f"{SEARCH_PATH}=[{quoted(f'file://{folder}')}]", *others]
+
+
+def quoted(text: str) -> str:
+    """The text as a value on a command line of Hydra's, whatever characters are in it."""
+    from hydra.core.override_parser.types import Quote, QuotedString
+
+    return QuotedString(text, Quote.single).with_quotes()
+
+
+def search_path() -> list[str]:
+    """The override of Hydra's search path in the command that is running, or nothing."""
+    from hydra.core.hydra_config import HydraConfig
+
+    return list(filter(_sets_search_path, HydraConfig.get().overrides.hydra))
 
 
 def build(node: DictConfig, **keywords: Any) -> Any:
@@ -141,20 +183,32 @@ def help_text(command: str) -> str:
     text = (config_dir() / f"{command}.yaml").read_text(encoding="utf-8")
     keys = re.sub(r"^  # hydra:\n(?:  - .*\n)*", "", text, flags=re.MULTILINE).split("\n# hydra:")[0].rstrip()
     lines = [f"usage: seq2seq {command} [key=value ...] [-m] [--cfg job]", "", keys, "", "Choices:"]
-    for group, options in groups():
+    for group, options in groups().items():
         if group.endswith("/common"):
             continue
         lines.append(f"  {group}: {', '.join(options)}")
     return "\n".join(lines)
 
 
-def groups() -> Iterator[tuple[str, list[str]]]:
-    """Every config group with its options."""
-    root = config_dir()
-    for folder in sorted(path for path in root.rglob("*") if path.is_dir()):
-        options = sorted(path.stem for path in folder.glob("*.yaml"))
-        if options:
-            yield folder.relative_to(root).as_posix(), options
+def groups(overrides: Iterable[str] = ()) -> dict[str, list[str]]:
+    """Every config group with its options, those of a search path in `overrides` too."""
+    found: dict[str, set[str]] = {}
+    for root in (config_dir(), *_own_folders(overrides)):
+        for file in root.glob("*/**/*.yaml"):
+            found.setdefault(file.parent.relative_to(root).as_posix(), set()).add(file.stem)
+    return {group: sorted(options) for group, options in sorted(found.items())}
+
+
+def _own_folders(overrides: Iterable[str]) -> list[Path]:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    values = [OverridesParser.create().parse_override(text).value() for text in overrides if _sets_search_path(text)]
+    places = [str(place) for value in values if isinstance(value, list) for place in value]
+    return [Path(place.removeprefix("file://")) for place in places if not place.startswith("pkg://")]
+
+
+def _sets_search_path(override: str) -> bool:
+    return override.startswith(f"{SEARCH_PATH}=")
 
 
 def explain(error: Exception, command: str, overrides: list[str]) -> str:
@@ -166,9 +220,11 @@ def explain(error: Exception, command: str, overrides: list[str]) -> str:
         return f"{group}={name} needs another package\npip install 'seq2seq[{PLUGINS[error.missing_cfg_file]}]'"
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
-        options = dict(groups()).get(group, [])
+        options = groups(overrides).get(group, [])
         hint = f"\nChoices: {', '.join(options)}" if options else ""
         return f"{group}={name}: no such choice{nearest(name, options)}{hint}"
+    if "@experiment." in str(error):
+        return UNPACKED
     if isinstance(error, OverrideParseException):
         return (
             f"cannot read {error.override!r}: {str(error.message).splitlines()[0]}\nQuote it in the shell: 'key=[1,2]'"
@@ -186,7 +242,7 @@ def explain(error: Exception, command: str, overrides: list[str]) -> str:
 
 def known(key: str, command: str, overrides: list[str]) -> bool:
     """Whether `key` names a group or a key of the command's configuration under the group choices in `overrides`."""
-    if re.split(r"[./]", key)[0] == "hydra" or key.split("@")[0] in dict(groups()):
+    if re.split(r"[./]", key)[0] == "hydra" or key.split("@")[0] in groups(overrides):
         return True
     return key in _keys(command, overrides)
 
@@ -199,7 +255,7 @@ def _without_details(command: str, overrides: list[str]) -> DictConfig:
     """The configuration with the group choices of `overrides` only."""
     import hydra
 
-    names = dict(groups())
+    names = {*groups(overrides), SEARCH_PATH}
     choices = [text for text in overrides if text.split("=")[0] in names]
     for attempt in (choices, []):
         try:
@@ -215,7 +271,7 @@ def _nearest_key(key: str, command: str, overrides: list[str]) -> str:
     elsewhere = [name for name in keys if name.split(".")[-1] == key.split(".")[-1]]
     if elsewhere:
         return f" (did you mean {' or '.join(repr(name) for name in elsewhere[:3])}?)"
-    return nearest(key, [*keys, *(name for name, _ in groups())])
+    return nearest(key, [*keys, *groups(overrides)])
 
 
 def flat_keys(node: Any, prefix: str = "") -> Iterator[str]:

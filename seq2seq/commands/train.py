@@ -16,7 +16,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from seq2seq.commands import runs
-from seq2seq.commands.configuration import Outcome, build
+from seq2seq.commands.configuration import Outcome, build, search_path
 from seq2seq.commands.console import hush, talk_to
 from seq2seq.commands.scoring import score_split, test_splits, write_word_counts
 from seq2seq.commands.validation import check_arguments
@@ -35,7 +35,7 @@ def main(config: DictConfig) -> Outcome:
     sweep = hydra.mode == RunMode.MULTIRUN
     choices = dict(hydra.runtime.choices)
     folder = runs.run_dir(config, choices, list(hydra.overrides.task), sweep)
-    command = None if sweep else shlex.join(["seq2seq", "train", *hydra.overrides.task])
+    command = None if sweep else shlex.join(["seq2seq", "train", *search_path(), *hydra.overrides.task])
     status = train(config, folder, choices, command)
     return Outcome(status, None if config.dry_run else best_valid_bleu(folder))
 

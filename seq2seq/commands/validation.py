@@ -45,12 +45,14 @@ def check(config: DictConfig, command: str, ignore: Collection[str] = ()) -> Non
     Raises:
         UserError: a key that nothing reads, a value of the wrong type, or a `_target_` outside the trusted packages.
     """
-    from seq2seq.commands.configuration import config_dir
+    from seq2seq.commands.configuration import UNPACKED, config_dir
 
     own = OmegaConf.load(config_dir() / f"{command}.yaml")
     included = [OmegaConf.load(config_dir() / f"{name}.yaml") for name in _includes(own)]
     allowed = {str(key) for source in (own, *included) for key in source} - {"defaults", "hydra"}
     allowed |= {group for source in (own, *included) for group in _groups(source)}
+    if "experiment" in config:
+        raise UserError(UNPACKED)
     for key in config:
         if key not in allowed and key not in ignore:
             raise UserError(f"unknown key {str(key)!r}{nearest(str(key), allowed)}\nSee seq2seq {command} --help")

@@ -81,8 +81,7 @@ class Translator:
         self.device = torch.device(device)
         self.exported = any(isinstance(bundle, Export) for bundle in bundles)
         self.engine = start_engine(bundles, self.device)
-        limits = (getattr(model, "longest_source", None) for model in self.models)
-        self._longest_sources = [limit for limit in limits if limit is not None]
+        self._longest_sources = [model.longest_source for model in self.models if model.longest_source is not None]
         self.tokenizers: TokenizerPair = bundles[0].tokenizers
         self.languages = bundles[0].languages
         self.search = search or bundles[0].search

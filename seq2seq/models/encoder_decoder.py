@@ -30,7 +30,6 @@ class EncoderDecoder(nn.Module):
     """A model (`interfaces.Model`) from its parts, each a module.
 
     encoder(source (B, S), mask (B, S)) -> memory; decoder as in `Decoder`. attends: whether `step` returns weights.
-    longest_source, longest_output: tokens, without EOS, that learned positions are enough for; None: any number.
     """
 
     def __init__(

@@ -62,25 +62,18 @@ class BeamSearch(Options):
         *,
         prefix: Sequence[Sequence[int]] | None = None,
         numbers: Sequence[int] | None = None,
+        longest: int | None = None,
         with_weights: bool = False,
     ) -> list[list[Hypothesis]]:
+        constraints = Constraints(self, source_lengths, prefix, longest)
         if self.beam_size == 1:
-            return run_chains(
-                step, state, source_lengths, self, 1, lambda scores, *_: best_tokens(scores), prefix, with_weights
-            )
-        return self.search(step, state, source_lengths, prefix, with_weights)
+            return run_chains(step, state, constraints, 1, lambda scores, *_: best_tokens(scores), with_weights)
+        return self.search(step, state, constraints, with_weights)
 
-    def search(
-        self,
-        step: Step,
-        state: Any,
-        source_lengths: Tensor,
-        prefix: Sequence[Sequence[int]] | None,
-        with_weights: bool,
-    ) -> list[list[Hypothesis]]:
+    def search(self, step: Step, state: Any, constraints: Constraints, with_weights: bool) -> list[list[Hypothesis]]:
         """The search itself, for any beam_size (`__call__` takes the greedy loop for 1, with the same result)."""
+        source_lengths = constraints.source_lengths
         sentences, device = len(source_lengths), source_lengths.device
-        constraints = Constraints(self, source_lengths, prefix)
         ranking = self.ranking
         coverage = Coverage(ranking, source_lengths)
         trace = Trace(sentences, source_lengths.tolist(), with_weights)

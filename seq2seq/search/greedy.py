@@ -38,27 +38,26 @@ class GreedySearch(Options):
         *,
         prefix: Sequence[Sequence[int]] | None = None,
         numbers: Sequence[int] | None = None,
+        longest: int | None = None,
         with_weights: bool = False,
     ) -> list[list[Hypothesis]]:
         def choose(log_probs: Tensor, length: int, active: Tensor) -> Tensor:
             return best_tokens(log_probs)
 
-        return run_chains(step, state, source_lengths, self, 1, choose, prefix, with_weights)
+        return run_chains(step, state, Constraints(self, source_lengths, prefix, longest), 1, choose, with_weights)
 
 
 def run_chains(
     step: Step,
     state: Any,
-    source_lengths: Tensor,
-    options: Options,
+    constraints: Constraints,
     chains: int,
     choose: Choose,
-    prefix: Sequence[Sequence[int]] | None,
     with_weights: bool,
 ) -> list[list[Hypothesis]]:
     """`chains` independent outputs of each of B sentences, finished ones first, then best score first."""
+    options, source_lengths = constraints.options, constraints.source_lengths
     sentences, device = len(source_lengths), source_lengths.device
-    constraints = Constraints(options, source_lengths, prefix)
     ranking = options.ranking
     coverage = Coverage(ranking, source_lengths)
     trace = Trace(sentences, source_lengths.tolist(), with_weights)

@@ -32,6 +32,7 @@ class Search(Protocol):
         *,
         prefix: Sequence[Sequence[int]] | None = None,
         numbers: Sequence[int] | None = None,
+        longest: int | None = None,
         with_weights: bool = False,
     ) -> list[list[Hypothesis]]:
         """Decode B sentences; n-best lists, best first.
@@ -39,7 +40,7 @@ class Search(Protocol):
         step: see interfaces.Step; its log-probabilities may be overwritten. state: the decoder's start (B rows).
         source_lengths (B,): source tokens, EOS counted. prefix: for each sentence the tokens (no BOS) that its
         output must begin with. numbers: each sentence's number, which seeds its random draws (0 .. B-1 if not given).
-        with_weights: fill Hypothesis.weights.
+        longest: no output has more tokens, whatever the options say. with_weights: fill Hypothesis.weights.
         """
         ...
 
@@ -54,8 +55,6 @@ class Options:
 
     - max_length_a, max_length_b: an output has at most max(1, floor(a * source + b)) tokens before EOS, `source`
       counting EOS (or as many as its forced prefix). A hypothesis that has not ended there is cut: finished = False.
-    - longest: no output has more tokens, whatever its source (None: no such limit); `decode_batch` sets it to what the
-      models have positions for.
     - min_length_a, min_length_b: EOS is not allowed before floor(a * source + b) tokens (the maximum wins).
     - no_repeat_ngram: n > 0 forbids any n tokens in a row from occurring twice in one output.
     - suppress_unknown: UNK is never generated. (PAD and BOS never are.)
@@ -73,7 +72,6 @@ class Options:
     length_penalty: float = 1.0
     normalization: str = "power"
     coverage_penalty: float = 0.0
-    longest: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_length_a", "max_length_b", "min_length_a", "min_length_b", "length_penalty"):
@@ -101,9 +99,15 @@ def whole(name: str, value: int, least: int) -> None:
 
 
 class Constraints:
-    """The shared options at work on the A sentences still in a search."""
+    """The shared options at work on the A sentences still in a search; arguments as in `Search`."""
 
-    def __init__(self, options: Options, source_lengths: Tensor, prefix: Sequence[Sequence[int]] | None) -> None:
+    def __init__(
+        self,
+        options: Options,
+        source_lengths: Tensor,
+        prefix: Sequence[Sequence[int]] | None = None,
+        longest: int | None = None,
+    ) -> None:
         lengths, device = source_lengths.tolist(), source_lengths.device
         forced = [list(tokens) for tokens in prefix] if prefix is not None else [[] for _ in lengths]
         if len(forced) != len(lengths):
@@ -113,9 +117,9 @@ class Constraints:
                 raise UserError(
                     f"the prefix of sentence {number} holds a special token; PAD, BOS and EOS are not allowed"
                 )
-        longest = math.inf if options.longest is None else options.longest
+        most = math.inf if longest is None else longest
         limits = [
-            max(1, math.floor(min(longest, options.max_length_a * length + options.max_length_b)), len(tokens))
+            max(1, math.floor(min(most, options.max_length_a * length + options.max_length_b)), len(tokens))
             for length, tokens in zip(lengths, forced, strict=True)
         ]
         minima = [
@@ -124,6 +128,7 @@ class Constraints:
         ]
         width = max(map(len, forced), default=0)
         self.options = options
+        self.source_lengths = source_lengths  # (B,), of all the sentences that the search began with
         self.limit = torch.tensor(limits, device=device)  # (A,)
         self.minimum = torch.tensor(minima, device=device)  # (A,)
         self.prefix = torch.tensor(

@@ -12,7 +12,7 @@ from torch import Tensor
 from seq2seq.errors import UserError
 from seq2seq.interfaces import Hypothesis, Step
 from seq2seq.search.greedy import run_chains
-from seq2seq.search.options import Options, at_least, whole
+from seq2seq.search.options import Constraints, Options, at_least, whole
 
 MASK = (1 << 64) - 1
 
@@ -54,6 +54,7 @@ class Sampling(Options):
         *,
         prefix: Sequence[Sequence[int]] | None = None,
         numbers: Sequence[int] | None = None,
+        longest: int | None = None,
         with_weights: bool = False,
     ) -> list[list[Hypothesis]]:
         numbers = range(len(source_lengths)) if numbers is None else numbers
@@ -70,7 +71,8 @@ class Sampling(Options):
                 draws = draws.to(log_probs.device)
             return self.draw(log_probs, draws[active, :, place])
 
-        return run_chains(step, state, source_lengths, self, self.n_best, choose, prefix, with_weights)
+        constraints = Constraints(self, source_lengths, prefix, longest)
+        return run_chains(step, state, constraints, self.n_best, choose, with_weights)
 
     def draw(self, log_probs: Tensor, uniform: Tensor) -> Tensor:
         """log_probs (A, K, V), uniform (A, K) in [0, 1) -> tokens (A, K), by inverting the distribution function."""

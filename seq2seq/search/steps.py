@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import log
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from seq2seq.errors import UserError
 from seq2seq.interfaces import Hypothesis, Model, Step
-from seq2seq.search.options import Options, Search
+from seq2seq.search.options import Search
 
 
 def model_step(model: Model) -> Step:
@@ -108,12 +108,10 @@ def decode_batch(
 ) -> list[list[Hypothesis]]:
     """Translate one padded batch: source (B, S) ending in EOS, mask (B, S) -> n-best lists, see `Search`.
 
-    Models must be in eval mode, and are left as they are; several make an ensemble (`ensemble_step`). Outputs end where
-    a model's learned positions do.
+    Models must be in eval mode, and are left as they are; several make an ensemble (`ensemble_step`). Outputs end at
+    the models' `longest_output`.
     """
     models = models if isinstance(models, Sequence) else [models]
-    limits = [limit for model in models if (limit := getattr(model, "longest_output", None)) is not None]
-    if limits and isinstance(search, Options):
-        search = cast("Search", replace(search, longest=min(limits)))
+    longest = min((model.longest_output for model in models if model.longest_output is not None), default=None)
     step, state = start_decoding(models, source, mask)
-    return search(step, state, mask.sum(1), prefix=prefix, numbers=numbers, with_weights=with_weights)
+    return search(step, state, mask.sum(1), prefix=prefix, numbers=numbers, longest=longest, with_weights=with_weights)

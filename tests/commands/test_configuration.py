@@ -149,7 +149,7 @@ def test_a_folders_name_is_no_reference(command: list[str], capsys: pytest.Captu
 @example('a = b, "c" [d] {e: f} \u00fc')
 def test_any_path_survives_the_command_line(name: str) -> None:
     assume("${" not in name)
-    (override,) = OverridesParser.create().parse_overrides([f"run_dir={compare.quoted(Path(name))}"])
+    (override,) = OverridesParser.create().parse_overrides([f"run_dir={configuration.quoted(str(Path(name)))}"])
     assert OmegaConf.create({"run_dir": override.value()}).run_dir == str(Path(name))
 
 
@@ -181,7 +181,7 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 CHOICES = [
     (group, option)
-    for group, options in configuration.groups()
+    for group, options in configuration.groups().items()
     if group != "experiment" and "common" not in group
     for option in options
 ]

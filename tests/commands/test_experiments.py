@@ -16,7 +16,7 @@ from seq2seq.commands import configuration
 from seq2seq.commands.compare import systems
 from seq2seq.commands.validation import check
 
-NAMES = dict(configuration.groups())["experiment"]
+NAMES = configuration.groups()["experiment"]
 
 
 @cache

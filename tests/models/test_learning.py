@@ -17,7 +17,7 @@ COPY = [
 
 
 def test_no_model_is_left_out():
-    assert {combination.model for combination in ALL} == set(dict(groups())["model"])
+    assert {combination.model for combination in ALL} == set(groups()["model"])
     assert len({combination.name for combination in ALL}) == len(ALL)
 
 

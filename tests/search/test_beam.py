@@ -10,6 +10,7 @@ from seq2seq.errors import UserError
 from seq2seq.interfaces import EOS, PAD, UNK
 from seq2seq.search import BeamSearch, GreedySearch
 from seq2seq.search.beam import Pool
+from seq2seq.search.options import Constraints
 
 fixed = {"max_length_a": 0.0}
 tables = st.builds(
@@ -86,7 +87,7 @@ def test_beam_of_one_is_greedy(table, alpha, data):
     for one, two, three in zip(
         greedy,
         table.run(beam, prefix=prefix),
-        beam.search(table, table.start(), table.lengths, prefix, False),
+        beam.search(table, table.start(), Constraints(beam, table.lengths, prefix), False),
         strict=True,
     ):
         assert same(one, two)

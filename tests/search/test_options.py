@@ -68,7 +68,7 @@ def test_numbers_without_bounds_are_refused(search, name):
 def test_no_output_is_longer_than_the_longest(search):
     table = Table(5, 9, 9, seed=3)
     options = {"max_length_a": 0.0, "max_length_b": 7, "min_length_b": 7}
-    assert all(len(h.tokens) == 4 for found in table.run(search(**options, longest=4)) for h in found)
+    assert all(len(h.tokens) == 4 for found in table.run(search(**options), longest=4) for h in found)
 
 
 @pytest.mark.parametrize("search", SEARCHES)

@@ -1,0 +1,65 @@
+"""Experiments (and any other choice) that a user keeps in a folder of their own: `--config-dir`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from seq2seq.cli import run
+
+TINY = """
+defaults:
+  - override /model: {model}
+model: {{width: 16, embedding_width: 16}}
+data: {{sizes: {{train: 600, valid: 10, test: 10}}}}
+trainer: {{max_steps: 2}}
+logger: {{attention_picture: false}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    own = tmp_path / "it's mine"
+    (own / "experiment").mkdir(parents=True)
+    for model in ("rnn", "bahdanau"):
+        text = "# @package _global_" + TINY.format(model=model)
+        (own / "experiment" / f"my_{model}.yaml").write_text(text, encoding="utf-8")
+    return own
+
+
+def test_an_experiment_of_ones_own_is_trained_and_compared(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    place = ["--config-dir", folder.name, f"data.cache_dir={tmp_path / 'cache'}"]
+    assert run(["train", "experiment=my_rnn", *place]) == 0
+    metrics = json.loads((tmp_path / "runs/my_rnn-seed1/metrics.json").read_text(encoding="utf-8"))
+    assert metrics["experiment"] == "my_rnn"
+    assert f"hydra.searchpath=['file://{folder}']".replace("t's", "t\\'s") in metrics["command"].replace("'\"'\"'", "'")
+    assert run(["compare", *place, "experiments=[my_rnn,my_bahdanau]", "run_dir=study"]) == 0
+    assert {path.parent.name for path in Path("study").glob("*/metrics.json")} == {"my_rnn-seed1", "my_bahdanau-seed1"}
+    assert "my_bahdanau" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("content", [TINY.format(model="rnn"), "model: {width: 16}"], ids=["with choices", "without"])
+def test_an_experiment_that_would_be_ignored_is_refused(
+    content: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "experiment" / "lost.yaml").write_text(content, encoding="utf-8")
+    assert run(["train", f"--config-dir={folder}", "experiment=lost", "dry_run=true"]) == 2
+    assert "# @package _global_" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--config-dir"], "needs a folder"),
+        (["--config-dir", "nowhere"], "--config-dir nowhere: there is no GROUP/NAME.yaml"),
+        (["--config-dir", "{}", "experiment=my_rn"], "did you mean 'my_rnn'?"),
+    ],
+)
+def test_a_wrong_folder_or_name_is_told(
+    arguments: list[str], words: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["train", *(text.format(folder) for text in arguments)]) == 2
+    assert words in capsys.readouterr().err
