@@ -85,7 +85,7 @@ def table(result: dict[str, Any]) -> str:
 def stages(settings: dict[str, Any]) -> dict[str, Any]:
     """The steps of `TranslationData.prepare`, each timed; each finds the results of those before in the cache."""
     from seq2seq.commands.configuration import build
-    from seq2seq.commands.train import training_data
+    from seq2seq.commands.starting import training_data
     from seq2seq.data.preparation import find_overlap, prepare_split, prepare_tokenizers
 
     config = compose_training(settings["overrides"])

@@ -46,7 +46,7 @@ def chosen(config: DictConfig) -> dict[str, str]:
 
 
 def prepared(config: DictConfig) -> TranslationData:
-    from seq2seq.commands.train import training_data
+    from seq2seq.commands.starting import training_data
 
     data = training_data(config)
     data.prepare()

@@ -10,23 +10,25 @@ from collections.abc import Sized
 from omegaconf import DictConfig
 
 from seq2seq.commands.configuration import build
-from seq2seq.data.datamodule import TranslationData
+from seq2seq.commands.starting import create_model, load_start, training_data
 from seq2seq.inference.bundle import count_parameters
 
 STEPS = 5
 
 
-def dry_run(config: DictConfig, data: TranslationData) -> int:
+def dry_run(config: DictConfig) -> int:
     """Prepare the data (which stays in the cache), take a few updates on its first batches, print what was seen."""
     from seq2seq.training.loss import Criterion
     from seq2seq.training.optimizer import create_optimizer, parameter_kinds
     from seq2seq.training.progress import seed_everything
 
+    start = load_start(config)
+    data = training_data(config, start)
     data.prepare()
     trainer = build(config.trainer)
     trainer.apply_to_torch()
     seed_everything(config.seed, 0)
-    model = build(config.model, **data.vocabulary())
+    model = create_model(config, start, data.vocabulary())
     print("segments    " + ", ".join(f"{split} {size:,}" for split, size in data.sizes.items()))
     print(
         "vocabulary  "

@@ -75,6 +75,7 @@ def score_checkpoint(config: DictConfig, comet: Comet | None) -> dict[str, Any]:
     reports find it; nothing there is changed.
     """
     from seq2seq.data.datamodule import TranslationData
+    from seq2seq.data.tokenizer import TokenizerSettings
     from seq2seq.inference.translator import Translator
 
     translator = Translator.load(config.checkpoint, config.device, chosen_search(config))
@@ -91,7 +92,7 @@ def score_checkpoint(config: DictConfig, comet: Comet | None) -> dict[str, Any]:
     node = OmegaConf.to_container(settings.data, resolve=True)
     assert isinstance(node, dict)
     check_foreign({str(key): value for key, value in node.items()}, "data", f"{config.checkpoint}: data")
-    data = TranslationData.from_config(build(settings.data), translator.tokenizers, settings.seed)
+    data = TranslationData.from_config(build(settings.data), TokenizerSettings(), settings.seed, translator.tokenizers)
     data.prepare()
     # Runs of earlier versions do not say how they were scored: there was one way.
     tokenize = settings.get("tokenize", "13a") if config.tokenize is None else config.tokenize

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import shlex
 import sys
@@ -19,7 +18,7 @@ from seq2seq.commands import runs
 from seq2seq.commands.configuration import Outcome, build, search_path
 from seq2seq.commands.console import hush, talk_to
 from seq2seq.commands.scoring import score_split, test_splits, write_word_counts
-from seq2seq.commands.validation import check_arguments
+from seq2seq.commands.starting import check_start, create_model, load_start, training_data
 from seq2seq.commands.workers import by_joblib, concerned, in_worker, joined_by_others, launched, leading
 from seq2seq.errors import UserError
 from seq2seq.files import atomic_write
@@ -59,7 +58,7 @@ def train(config: DictConfig, folder: Path, choices: dict[str, Any], command: st
         from seq2seq.commands.dry_run import dry_run
 
         check_values(config)
-        return dry_run(config, training_data(config))
+        return dry_run(config)
     settings = runs.plain(config)
     if not concerned(folder) or _told_finished(folder, settings):
         return 0
@@ -117,20 +116,14 @@ def check_values(config: DictConfig) -> None:
         raise UserError(f"seed={config.seed} must be at least 0")
     bleu_metric(config.tokenize)
     Criterion(config.label_smoothing)
-    build(config.model, source_vocabulary=8, target_vocabulary=8, joint_vocabulary=config.tokenizer.joint)
+    start = load_start(config)
+    tiny = {"source_vocabulary": 8, "target_vocabulary": 8, "joint_vocabulary": config.tokenizer.joint}
+    if start is not None:
+        check_start(config, start)
+    create_model(config, start, start.tokenizers.vocabulary() if start else tiny)
     for name in ("tokenizer", "optimizer", "trainer", "callbacks", "schedule", "search", "logger"):
         build(config[name])
-    test_splits(training_data(config), config.test_splits)
-
-
-def training_data(config: DictConfig) -> TranslationData:
-    """The corpus of `config` with its tokenizer settings; nothing is read yet."""
-    from seq2seq.data.datamodule import TranslationData
-
-    settings = build(config.data)
-    own = inspect.signature(TranslationData).parameters.keys() - {"corpus"}
-    check_arguments("data", {key: value for key, value in settings.items() if key in own}, TranslationData)
-    return TranslationData.from_config(settings, build(config.tokenizer), config.seed)
+    test_splits(training_data(config, start), config.test_splits)
 
 
 def _train(
@@ -141,11 +134,12 @@ def _train(
     from seq2seq.training.trainer import fit
     from seq2seq.training.validation import bleu
 
-    data = training_data(config)
+    start = load_start(config)
+    data = training_data(config, start)
     data.prepare()
     seed_everything(config.seed, 0)
     result = fit(
-        build(config.model, **data.vocabulary()),
+        create_model(config, start, data.vocabulary()),
         data,
         criterion=Criterion(config.label_smoothing),
         optimizer=build(config.optimizer),

@@ -52,9 +52,9 @@ class BatchLoader:
 class TranslationData(LightningDataModule):
     """A corpus, its tokenizers and its batches.
 
-    corpus: see seq2seq.data.corpus. tokenizer: how to train tokenizers, or tokenizers already trained. seed: of data
-    order and subword sampling. concatenation: keywords of ConcatenatedCorpus (`train`, `valid`, `test`,
-    `passes`, `seed`).
+    corpus: see seq2seq.data.corpus. tokenizer: how to train tokenizers. seed: of data order and subword sampling.
+    tokenizers: already trained, so that of `tokenizer` only `sampling` counts. concatenation: keywords of
+    ConcatenatedCorpus (`train`, `valid`, `test`, `passes`, `seed`).
     max_length, length_ratio: see Filters. max_tokens, max_sentences: size of a training batch, see TokenBatchSampler.
     pad_to_multiple_of: batch widths are rounded up to a multiple of it. pin_memory: training batches in pinned memory,
     where there is a GPU.
@@ -73,8 +73,9 @@ class TranslationData(LightningDataModule):
     def __init__(
         self,
         corpus: Corpus,
-        tokenizer: TokenizerSettings | TokenizerPair,
+        tokenizer: TokenizerSettings,
         seed: int = 1,
+        tokenizers: TokenizerPair | None = None,
         concatenation: Mapping[str, Any] | None = None,
         max_length: int = 256,
         length_ratio: float | None = None,
@@ -107,22 +108,26 @@ class TranslationData(LightningDataModule):
         self.pad_to_multiple_of = pad_to_multiple_of
         self.pin_memory = pin_memory and torch.cuda.is_available()
         self.cache_dir = cache_dir
-        self._tokenizer = tokenizer
+        self._tokenizer, self._trained = tokenizer, tokenizers
         self._stores: dict[str, TokenStore] | None = None
         self._loader: BatchLoader | StreamLoader | None = None
         self._position: dict[str, int] | None = None
 
     @classmethod
     def from_config(
-        cls, settings: Mapping[str, Any], tokenizer: TokenizerSettings | TokenizerPair, seed: int
+        cls,
+        settings: Mapping[str, Any],
+        tokenizer: TokenizerSettings,
+        seed: int,
+        tokenizers: TokenizerPair | None = None,
     ) -> TranslationData:
         """From the `data` node of a configuration, its `corpus` already built.
 
         Keys that are there for the corpus to refer to (`root`, `source_language`, ...) are passed over.
         """
-        parameters = signature(cls).parameters.keys() - {"tokenizer", "seed"}
+        parameters = signature(cls).parameters.keys() - {"tokenizer", "seed", "tokenizers"}
         keywords = {name: value for name, value in settings.items() if name in parameters}
-        return cls(tokenizer=tokenizer, seed=seed, **keywords)
+        return cls(tokenizer=tokenizer, seed=seed, tokenizers=tokenizers, **keywords)
 
     @property
     def source_language(self) -> str:
@@ -136,8 +141,8 @@ class TranslationData(LightningDataModule):
         """Train or fetch tokenizers, encode every split. Raises UserError for whatever is wrong with the data."""
         if self._stores is not None:
             return
-        if isinstance(self._tokenizer, TokenizerPair):
-            self.tokenizers = self._tokenizer
+        if self._trained:
+            self.tokenizers = self._trained
         elif self._streamed:
             self.tokenizers = stream_tokenizers(self._streamed, self._tokenizer, self.cache_dir)
         else:
@@ -187,14 +192,9 @@ class TranslationData(LightningDataModule):
         self.prepare()
 
     def vocabulary(self) -> dict[str, Any]:
-        """What a model needs to know: source_vocabulary, target_vocabulary (sizes) and joint_vocabulary (bool)."""
+        """See `TokenizerPair.vocabulary`."""
         self.prepare()
-        pair = self.tokenizers
-        return {
-            "source_vocabulary": len(pair.source),
-            "target_vocabulary": len(pair.target),
-            "joint_vocabulary": pair.joint,
-        }
+        return self.tokenizers.vocabulary()
 
     def train_dataloader(self) -> BatchLoader | StreamLoader:
         """The training batches of this process, always the same loader: each `iter` goes on where the last one stopped.
@@ -214,10 +214,6 @@ class TranslationData(LightningDataModule):
         """Whether the training split is read while training, and no table."""
         return self._streamed is not None
 
-    @property
-    def _sampling(self) -> float:
-        return self._tokenizer.sampling if isinstance(self._tokenizer, TokenizerSettings) else 0.0
-
     def _stream(self, rank: int, world_size: int) -> StreamLoader:
         assert self._streamed
         return StreamLoader(
@@ -228,7 +224,7 @@ class TranslationData(LightningDataModule):
             self.seed,
             self.max_sentences,
             self.pad_to_multiple_of,
-            self._sampling,
+            self._tokenizer.sampling,
             self.pin_memory,
             rank,
             world_size,
@@ -247,7 +243,8 @@ class TranslationData(LightningDataModule):
             world_size,
             store.order,
         )
-        make = self._sampled(sampler, self._sampling) if self._sampling else self._stored(store)
+        sampling = self._tokenizer.sampling
+        make = self._sampled(sampler, sampling) if sampling else self._stored(store)
         return BatchLoader(sampler, make, self.pin_memory)
 
     def _store(self, split: str) -> TokenStore:

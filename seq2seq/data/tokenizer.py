@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import sentencepiece
 
@@ -227,6 +228,14 @@ class TokenizerPair:
     @property
     def joint(self) -> bool:
         return self.source is self.target
+
+    def vocabulary(self) -> dict[str, Any]:
+        """What a model needs to know: source_vocabulary, target_vocabulary (sizes) and joint_vocabulary (bool)."""
+        return {
+            "source_vocabulary": len(self.source),
+            "target_vocabulary": len(self.target),
+            "joint_vocabulary": self.joint,
+        }
 
     def state(self) -> dict[str, bytes]:
         """Bytes by file name: `tokenizer.model` when joint, else `tokenizer.source.model`, `tokenizer.target.model`."""

@@ -200,13 +200,7 @@ def assemble(
     node = config.get("model")
     if not isinstance(node, dict) or not str(node.get("_target_")).startswith("seq2seq.models."):
         raise UserError(f"{where}: the config names no model of this package (model._target_)")
-    model = build(
-        node,
-        f"{where}: model",
-        source_vocabulary=sizes["source"],
-        target_vocabulary=sizes["target"],
-        joint_vocabulary=sizes["joint"],
-    )
+    model = build(node, f"{where}: model", **tokenizers.vocabulary())
     if not isinstance(model, nn.Module):
         raise UserError(f"{where}: model._target_ built no model")
     fill(model, weights, where)

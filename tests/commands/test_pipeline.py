@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from seq2seq.cli import run
+from seq2seq.inference.bundle import load_bundle
 
 SMALL = [
     "data.sizes={train: 300, valid: 14, test: 28}",
@@ -180,6 +182,42 @@ def test_a_cache_in_the_runs_folder_is_no_left_over(files: Path) -> None:
 def test_a_number_is_no_files_name(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*FILES, "data.root=text", "data.test=2016"]) == 2
     assert "split 'test': 2016 is not a file's name" in capsys.readouterr().err
+
+
+TUNE = ["train", "checkpoint=study/bahdanau-seed1", *SMALL, "data.concatenation.test=[2]"]
+
+
+def test_a_trained_model_is_trained_further(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """At a rate of 0 on other data, the weights and tokenizers are the first model's; subword sampling still works."""
+    still = ["optimizer.lr=0", "data.sizes={train: 200, valid: 14, test: 28}", "tokenizer.sampling=0.1"]
+    folder = tmp_path / "tuned"
+    assert run([*TUNE, *WIDTHS["bahdanau"], *still, "model.dropout=0.1", f"run_dir={folder}"]) == 0
+    first, tuned = (load_bundle(path) for path in (study / "bahdanau-seed1", folder))
+    assert tuned.tokenizers.state() == first.tokenizers.state()
+    weights = tuned.model.state_dict()
+    assert all(torch.equal(weights[name], tensor) for name, tensor in first.model.state_dict().items())
+    assert tuned.config["model"]["dropout"] == 0.1
+    assert "test" in json.loads((folder / "metrics.json").read_text())["splits"]
+    assert "BLEU" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "overrides, words",
+    [
+        (["checkpoint=nowhere"], ["checkpoint=nowhere does not exist"]),
+        (["model=rnn"], ["study/bahdanau-seed1", "holds a model=bahdanau, not rnn"]),
+        ([], ["model", "width: 16 -> 256"]),
+        ([*WIDTHS["bahdanau"], "model/attention/score=dot"], ["score", "AdditiveScore"]),
+    ],
+)
+def test_a_start_that_does_not_fit_is_refused_before_anything_is_written(
+    overrides: list[str], words: list[str], study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "refused"
+    assert run([*TUNE, *overrides, f"run_dir={folder}"]) == 2
+    printed = capsys.readouterr().err
+    assert all(word in printed for word in words), printed
+    assert not folder.exists()
 
 
 def test_what_is_no_checkpoint_is_refused(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
