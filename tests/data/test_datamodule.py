@@ -193,7 +193,7 @@ def test_widths_are_rounded_up(root):
 def test_trained_tokenizers_are_taken_as_they_are(root):
     module = data(root)
     module.prepare()
-    again = data(root, module.tokenizers)
+    again = data(root, TokenizerSettings(vocabulary=500), tokenizers=module.tokenizers)
     again.prepare()
     assert again.tokenizers is module.tokenizers and again.sizes == module.sizes
 
