@@ -159,8 +159,8 @@ def _encode(folder: Path, corpus: Corpus, split: str, tokenizers: TokenizerPair,
     kept: list[tuple[Integers, Integers, Integers]] = []
     with open(folder / "ids.bin", "wb") as stream:
         for batch in table.batches("source", "target"):
-            source = tokenizers.source.encode(batch["source"], threads)
-            target = tokenizers.target.encode(batch["target"], threads)
+            source = tokenizers.source.encode_arrays(batch["source"], threads)
+            target = tokenizers.target.encode_arrays(batch["target"], threads)
             lengths = [np.fromiter(map(len, side), np.int32, len(side)) for side in (source, target)]
             rows = np.arange(counts["pairs"], counts["pairs"] + len(source))
             counts["pairs"] += len(source)
@@ -168,9 +168,9 @@ def _encode(folder: Path, corpus: Corpus, split: str, tokenizers: TokenizerPair,
                 keep = filters.keep(lengths[0], lengths[1], counts)
                 source, target = list(compress(source, keep)), list(compress(target, keep))
                 rows, lengths = rows[keep], [side[keep] for side in lengths]
-            ids = chain.from_iterable(chain.from_iterable(zip(source, target, strict=True)))
-            total = int(lengths[0].sum() + lengths[1].sum())
-            stream.write(np.fromiter(ids, id_type, total).tobytes())
+            if source:
+                ids = np.concatenate(list(chain.from_iterable(zip(source, target, strict=True))))
+                stream.write(ids.astype(id_type).tobytes())
             kept.append((rows, lengths[0], lengths[1]))
     all_rows, all_source, all_target = (_compact(np.concatenate(parts)) for parts in zip(*kept, strict=True))
     np.save(folder / "source_lengths.npy", all_source)

@@ -12,7 +12,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import sentencepiece
+from numpy.typing import NDArray
 
 from seq2seq.data.subword_sampling import SPACE, bpe_sampler, resegment, unigram_sampler
 from seq2seq.errors import UserError
@@ -59,9 +61,14 @@ class Tokenizer:
     def __len__(self) -> int:
         return len(self._processor)
 
-    def encode(self, texts: list[str], threads: int = 1) -> list[list[int]]:
+    def encode(self, texts: list[str]) -> list[list[int]]:
         """Ids of each text, without BOS and EOS. Blank text gives []."""
-        ids: list[list[int]] = self._processor.encode(_escape(texts), out_type=int, num_threads=threads)
+        ids: list[list[int]] = self._processor.encode(_escape(texts), return_type=int, num_threads=1)
+        return ids
+
+    def encode_arrays(self, texts: list[str], threads: int = 1) -> list[NDArray[np.int32]]:
+        """The same ids as arrays, which are made much faster than lists."""
+        ids: list[NDArray[np.int32]] = self._processor.encode(_escape(texts), return_type="numpy", num_threads=threads)
         return ids
 
     def sample(self, texts: list[str], alpha: float, seed: int) -> list[list[int]]:
