@@ -24,7 +24,7 @@ from seq2seq.errors import UserError
 from seq2seq.files import InUse, atomic_write, hold
 
 NEUTRAL = (
-    "run_dir", "test_splits", "dry_run", "logger", "data.root", "data.cache_dir", "trainer.max_time",
+    "run_dir", "test_splits", "dry_run", "logger", "data.cache_dir", "data.corpus.cache_dir", "trainer.max_time",
     "trainer.max_steps", "trainer.max_epochs", "callbacks.progress",
 )  # fmt: skip
 """Keys that may differ when a run is taken up again: they change where, how long or how it is shown, not what is learnt

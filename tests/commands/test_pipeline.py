@@ -166,6 +166,17 @@ def test_a_streamed_training_finishes_and_its_data_may_move(files: Path, capsys:
     assert json.loads(capsys.readouterr().out)["test"]["bleu"] == metrics["splits"]["test"]["bleu"]
 
 
+def test_a_run_goes_on_with_another_cache_but_not_with_other_data(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*FILES, "data.root=text"]) == 0
+    assert run([*FILES, "data.root=text", "data.cache_dir=elsewhere"]) == 0
+    files.rename("other")
+    capsys.readouterr()
+    assert run([*FILES, "data.root=other"]) == 2
+    assert 'run holds a run with other settings: data.corpus.root: "text" -> "other"' in capsys.readouterr().err
+
+
 def test_a_stream_of_nothing_ends(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*FILES, "data.root=text", "data.streaming=true", "data.max_length=1"]) == 2
     assert "no training pair is left" in capsys.readouterr().err
