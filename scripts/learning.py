@@ -55,7 +55,7 @@ class Combination:
 
 
 def combinations() -> Iterator[Combination]:
-    from seq2seq.commands.configuration import groups
+    from seq2seq.commands.choices import groups
 
     options = groups()
     width = ("model.dropout=0", "model.width=64")

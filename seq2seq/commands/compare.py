@@ -22,7 +22,9 @@ from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from seq2seq.commands import configuration, runs
+from seq2seq.commands.choices import quoted, search_path
 from seq2seq.commands.report import write_report
+from seq2seq.commands.starting import load_start
 from seq2seq.commands.suggestions import nearest
 from seq2seq.commands.train import check_values, train
 from seq2seq.commands.validation import check
@@ -48,7 +50,7 @@ def main(config: DictConfig) -> int:
             *shared,
             *own,
             f"seed={seed}",
-            f"run_dir={configuration.quoted(str(folder / f'{name}-seed{seed}'))}",
+            f"run_dir={quoted(str(folder / f'{name}-seed{seed}'))}",
         ]
         for name, own in compared
         for seed in config.seeds
@@ -75,10 +77,11 @@ def main(config: DictConfig) -> int:
 
 def check_job(name: str, overrides: list[str]) -> None:
     """Refuse impossible settings of one system before the first is trained."""
-    config = configuration.compose("compare", [*configuration.search_path(), *overrides])
+    config = configuration.compose("compare", [*search_path(), *overrides])
     try:
         check(config, "compare", ignore=("hydra",))
-        check_values(config)
+        experiment = config.hydra.runtime.choices.get("experiment")
+        check_values(config, load_start(config, Path(config.run_dir), config.hydra.overrides.task, experiment))
     except UserError as error:
         raise UserError(f"{name}: {error}") from error
 

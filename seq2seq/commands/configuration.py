@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import re
 import sys
-from argparse import ArgumentError, ArgumentParser
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from seq2seq.commands.choices import MISPLACED, SEARCH_PATH, config_dir, groups, with_search_path
 from seq2seq.commands.suggestions import nearest
 from seq2seq.commands.workers import preemptible
 from seq2seq.errors import UserError
@@ -30,27 +29,11 @@ class Outcome:
 
 Main = Callable[[DictConfig], Outcome | int | None]
 
-SEARCH_PATH = "hydra.searchpath"
-
 PLUGINS = {
     **dict.fromkeys(("hydra/launcher/submitit_slurm", "hydra/launcher/submitit_local"), "slurm"),
     "hydra/sweeper/optuna": "optuna",
 }
 """Choices that another package brings, and our extra with it."""
-
-UNPACKED = (
-    "the experiment's settings landed under 'experiment', where nothing reads them\n"
-    "Let the first line of its file be: # @package _global_"
-)
-
-
-def config_dir() -> Path:
-    """The folder of YAML files: inside an installed package, beside it in a checkout."""
-    package = Path(__file__).parents[1]
-    for folder in (package / "conf", package.parent / "conf"):
-        if (folder / "train.yaml").is_file():
-            return folder
-    raise UserError(f"the configuration files are missing beside {package}\nInstall the package again.")
 
 
 def launch(command: str, main: Main, arguments: list[str]) -> int:
@@ -98,40 +81,6 @@ def launch(command: str, main: Main, arguments: list[str]) -> int:
     if stopped:
         raise stopped[-1]
     return status
-
-
-def with_search_path(arguments: list[str]) -> list[str]:
-    """`--config-dir DIR`, anywhere in `arguments`, as the override of Hydra's search path that it stands for.
-
-    Raises:
-        UserError: DIR is missing or holds no config group.
-    """
-    parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("--config-dir", type=Path)
-    try:
-        found, others = parser.parse_known_args(arguments)
-    except ArgumentError:
-        raise UserError("--config-dir needs a folder, such as one with experiment/NAME.yaml in it") from None
-    if found.config_dir is None:
-        return arguments
-    folder = found.config_dir.resolve()
-    if not any(folder.glob("*/*.yaml")):
-        raise UserError(f"--config-dir {found.config_dir}: there is no GROUP/NAME.yaml, such as experiment/mine.yaml")
-    return [f"{SEARCH_PATH}=[{quoted(f'file://{folder}')}]", *others]
-
-
-def quoted(text: str) -> str:
-    """The text as a value on a command line of Hydra's, whatever characters are in it."""
-    from hydra.core.override_parser.types import Quote, QuotedString
-
-    return QuotedString(text, Quote.single).with_quotes()
-
-
-def search_path() -> list[str]:
-    """The override of Hydra's search path in the command that is running, or nothing."""
-    from hydra.core.hydra_config import HydraConfig
-
-    return list(filter(_sets_search_path, HydraConfig.get().overrides.hydra))
 
 
 def build(node: DictConfig, **keywords: Any) -> Any:
@@ -182,33 +131,12 @@ def help_text(command: str) -> str:
     """What `seq2seq COMMAND --help` prints: the command's self-documenting YAML file, and the groups' choices."""
     text = (config_dir() / f"{command}.yaml").read_text(encoding="utf-8")
     keys = re.sub(r"^  # hydra:\n(?:  - .*\n)*", "", text, flags=re.MULTILINE).split("\n# hydra:")[0].rstrip()
-    lines = [f"usage: seq2seq {command} [key=value ...] [-m] [--cfg job]", "", keys, "", "Choices:"]
+    lines = [f"usage: seq2seq {command} [key=value ...] [-m] [--cfg job] [--config-dir DIR]", "", keys, "", "Choices:"]
     for group, options in groups().items():
         if group.endswith("/common"):
             continue
         lines.append(f"  {group}: {', '.join(options)}")
     return "\n".join(lines)
-
-
-def groups(overrides: Iterable[str] = ()) -> dict[str, list[str]]:
-    """Every config group with its options, those of a search path in `overrides` too."""
-    found: dict[str, set[str]] = {}
-    for root in (config_dir(), *_own_folders(overrides)):
-        for file in root.glob("*/**/*.yaml"):
-            found.setdefault(file.parent.relative_to(root).as_posix(), set()).add(file.stem)
-    return {group: sorted(options) for group, options in sorted(found.items())}
-
-
-def _own_folders(overrides: Iterable[str]) -> list[Path]:
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
-    values = [OverridesParser.create().parse_override(text).value() for text in overrides if _sets_search_path(text)]
-    places = [str(place) for value in values if isinstance(value, list) for place in value]
-    return [Path(place.removeprefix("file://")) for place in places if not place.startswith("pkg://")]
-
-
-def _sets_search_path(override: str) -> bool:
-    return override.startswith(f"{SEARCH_PATH}=")
 
 
 def explain(error: Exception, command: str, overrides: list[str]) -> str:
@@ -218,13 +146,16 @@ def explain(error: Exception, command: str, overrides: list[str]) -> str:
     if isinstance(error, MissingConfigException) and error.missing_cfg_file in PLUGINS:
         group, _, name = error.missing_cfg_file.rpartition("/")
         return f"{group}={name} needs another package\npip install 'seq2seq[{PLUGINS[error.missing_cfg_file]}]'"
+    inner = re.search(r"experiment/(\w+)[@/]", str(error))
+    if inner and inner[1] in groups():
+        return f"{inner[1]} in an experiment's defaults list must be written - override /{inner[1]}: NAME, with a slash"
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
         options = groups(overrides).get(group, [])
         hint = f"\nChoices: {', '.join(options)}" if options else ""
         return f"{group}={name}: no such choice{nearest(name, options)}{hint}"
     if "@experiment." in str(error):
-        return UNPACKED
+        return MISPLACED
     if isinstance(error, OverrideParseException):
         return (
             f"cannot read {error.override!r}: {str(error.message).splitlines()[0]}\nQuote it in the shell: 'key=[1,2]'"

@@ -10,19 +10,18 @@ from collections.abc import Sized
 from omegaconf import DictConfig
 
 from seq2seq.commands.configuration import build
-from seq2seq.commands.starting import create_model, load_start, training_data
-from seq2seq.inference.bundle import count_parameters
+from seq2seq.commands.starting import create_model, training_data
+from seq2seq.inference.bundle import Bundle, count_parameters
 
 STEPS = 5
 
 
-def dry_run(config: DictConfig) -> int:
+def dry_run(config: DictConfig, start: Bundle | None) -> int:
     """Prepare the data (which stays in the cache), take a few updates on its first batches, print what was seen."""
     from seq2seq.training.loss import Criterion
     from seq2seq.training.optimizer import create_optimizer, parameter_kinds
     from seq2seq.training.progress import seed_everything
 
-    start = load_start(config)
     data = training_data(config, start)
     data.prepare()
     trainer = build(config.trainer)

@@ -36,13 +36,16 @@ LONGEST_NAME = 160
 
 
 def run_dir(config: DictConfig, choices: dict[str, Any], overrides: list[str], sweep: bool) -> Path:
-    """`run_dir=` if given, else runs/<experiment or model>-<data>-seed<n>, under -m followed by the swept overrides."""
+    """`run_dir=` if given, else runs/<experiment or model>-<data>-seed<n>, and to that -from-<checkpoint> where there
+    is one, and under -m the swept overrides."""
     if config.run_dir is not None:
         return named(config.run_dir)
     name = choices.get("experiment") or f"{choices['model']}-{choices['data']}"
     name = f"{name}-seed{config.seed}"
+    if config.checkpoint is not None:
+        name += f"-from-{Path(config.checkpoint).name}"
     if sweep:
-        own = ("model", "data", "experiment", "seed", "data.root")
+        own = ("model", "data", "experiment", "seed", "data.root", "checkpoint")
         name += "".join(f"-{text.replace('/', '.')}" for text in overrides if text.split("=")[0] not in own)
         if len(name) > LONGEST_NAME:
             name = f"{name[: LONGEST_NAME - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
@@ -157,10 +160,11 @@ def read_metrics(path: Path) -> dict[str, Any]:
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """`key: old -> new` for every key that differs and is not neutral."""
+    """`key: old -> new` for every key that differs and is not neutral. A key that is missing is null: older runs lack
+    younger keys."""
     found = []
     for key in sorted({*flat_keys(old), *flat_keys(new)}):
-        before, after = _value(old, key), _value(new, key)
+        before, after = (None if value is _ABSENT else value for value in (_value(old, key), _value(new, key)))
         if (
             isinstance(before, dict)
             or isinstance(after, dict)
@@ -185,7 +189,7 @@ def _value(config: dict[str, Any], key: str) -> Any:
 
 
 def _show(value: Any) -> str:
-    return "(absent)" if value is _ABSENT else json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False)
 
 
 def provenance() -> dict[str, Any]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -17,11 +20,55 @@ if TYPE_CHECKING:
     from seq2seq.inference.bundle import Bundle
 
 
-def load_start(config: DictConfig) -> Bundle | None:
-    """The model that `checkpoint=` names, or None."""
+def load_start(config: DictConfig, folder: Path, chosen: Sequence[str], experiment: str | None) -> Bundle | None:
+    """The model that `checkpoint=` names, or None; and `config.model` becomes its model, see `_take_model`.
+
+    A run in `folder` that has begun holds all that is needed of it, and goes on even where `checkpoint=` is gone.
+    chosen: the overrides that were typed. experiment: the one that was chosen.
+    """
+    if config.checkpoint is None:
+        return None
     from seq2seq.inference.bundle import load_bundle
 
-    return None if config.checkpoint is None else load_bundle(config.checkpoint)
+    start = None
+    for path in (folder / "checkpoints" / "last.ckpt", folder / "checkpoints" / "best.ckpt", folder / "bundle"):
+        if start is None and path.exists():
+            with suppress(UserError):
+                start = load_bundle(path)
+    if start is None:
+        start = load_bundle(config.checkpoint)
+    _take_model(config, start.config["model"], [text.lstrip("+~").split("=")[0] for text in chosen], experiment)
+    return start
+
+
+def _take_model(config: DictConfig, there: dict[str, Any], keys: Sequence[str], experiment: str | None) -> None:
+    """Let `config.model` be `there` but for single keys that were typed, unless model= or an experiment has chosen it.
+
+    Raises:
+        UserError: naming each setting that differs in the end, rates of dropout excepted.
+    """
+    if experiment is None and not any(key == "model" or key.startswith("model/") for key in keys):
+        taken = OmegaConf.create({**_plain(config.model), **there})
+        for key in keys:
+            if key.startswith("model."):
+                OmegaConf.update(taken, key.removeprefix("model."), OmegaConf.select(config, key))
+        config.model = taken
+    here = _plain(config.model)
+    kinds = [str(node["_target_"]).rpartition(".create_")[2] for node in (there, here)]
+    if kinds[0] != kinds[1]:
+        raise UserError(
+            f"checkpoint={config.checkpoint} holds a model={kinds[0]}, not {kinds[1]}\nGive that, or leave model= out."
+        )
+    if found := [text for text in differences(there, here) if not text.partition(":")[0].endswith("dropout")]:
+        raise UserError(
+            f"checkpoint={config.checkpoint} has other settings under model: {'; '.join(found)}\n"
+            "Leave them out, and the checkpoint's are taken."
+        )
+
+
+def _plain(node: DictConfig) -> dict[str, Any]:
+    found: Any = OmegaConf.to_container(node, resolve=True)
+    return dict(found)
 
 
 def training_data(config: DictConfig, start: Bundle | None = None) -> TranslationData:
@@ -43,21 +90,3 @@ def create_model(config: DictConfig, start: Bundle | None, vocabulary: dict[str,
     if start is not None:
         fill(model, dict(start.model.state_dict()), f"checkpoint={config.checkpoint}")
     return model
-
-
-def check_start(config: DictConfig, start: Bundle) -> None:
-    """Hold model= against the checkpoint's model: rates of dropout may differ, nothing else.
-
-    Raises:
-        UserError: naming each difference.
-    """
-    here: Any = OmegaConf.to_container(config.model, resolve=True)
-    there = {**here, **start.config["model"]}  # what an older version did not know, it does not hold
-    kinds = [str(node["_target_"]).rpartition(".create_")[2] for node in (there, here)]
-    if kinds[0] != kinds[1]:
-        raise UserError(f"checkpoint={config.checkpoint} holds a model={kinds[0]}, not {kinds[1]}\nGive that model=.")
-    if found := [text for text in differences(there, here) if not text.partition(":")[0].endswith("dropout")]:
-        raise UserError(
-            f"checkpoint={config.checkpoint} has other settings under model: {'; '.join(found)}\n"
-            "Give those on the left of the arrows."
-        )

@@ -15,16 +15,18 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from seq2seq.commands import runs
-from seq2seq.commands.configuration import Outcome, build, search_path
+from seq2seq.commands.choices import search_path
+from seq2seq.commands.configuration import Outcome, build
 from seq2seq.commands.console import hush, talk_to
 from seq2seq.commands.scoring import score_split, test_splits, write_word_counts
-from seq2seq.commands.starting import check_start, create_model, load_start, training_data
+from seq2seq.commands.starting import create_model, load_start, training_data
 from seq2seq.commands.workers import by_joblib, concerned, in_worker, joined_by_others, launched, leading
 from seq2seq.errors import UserError
 from seq2seq.files import atomic_write
 
 if TYPE_CHECKING:
     from seq2seq.data.datamodule import TranslationData
+    from seq2seq.inference.bundle import Bundle
     from seq2seq.training.trainer import TrainingResult
 
 
@@ -54,15 +56,18 @@ def train(config: DictConfig, folder: Path, choices: dict[str, Any], command: st
         UserError: whatever is wrong with settings, data or machine.
         SystemExit: a signal stopped the training; it stops whatever would have come after it as well.
     """
+    if not config.dry_run and not concerned(folder):
+        return 0
+    start = load_start(config, folder, HydraConfig.get().overrides.task, choices.get("experiment"))
     if config.dry_run:
         from seq2seq.commands.dry_run import dry_run
 
-        check_values(config)
-        return dry_run(config)
+        check_values(config, start)
+        return dry_run(config, start)
     settings = runs.plain(config)
-    if not concerned(folder) or _told_finished(folder, settings):
+    if _told_finished(folder, settings):
         return 0
-    check_values(config)
+    check_values(config, start)
     if by_joblib() and (str(config.trainer.devices), config.trainer.num_nodes) != ("1", 1):
         raise UserError(
             f"trainer.devices={config.trainer.devices}: a worker of hydra/launcher=joblib cannot start more processes\n"
@@ -73,7 +78,7 @@ def train(config: DictConfig, folder: Path, choices: dict[str, Any], command: st
             return 0
         runs.claim(folder, settings)
         with joined_by_others(folder):
-            return _train_and_tell(config, settings, folder, choices, command)
+            return _train_and_tell(config, settings, folder, choices, command, start)
 
 
 def _told_finished(folder: Path, settings: dict[str, Any]) -> bool:
@@ -87,19 +92,24 @@ def _told_finished(folder: Path, settings: dict[str, Any]) -> bool:
 
 
 def _train_and_tell(
-    config: DictConfig, settings: dict[str, Any], folder: Path, choices: dict[str, Any], command: str | None
+    config: DictConfig,
+    settings: dict[str, Any],
+    folder: Path,
+    choices: dict[str, Any],
+    command: str | None,
+    start: Bundle | None,
 ) -> int:
     from seq2seq.training.interruption import TrainingInterrupted
 
     if not leading():
         hush()
         with suppress(TrainingInterrupted):
-            _train(config, settings, folder, choices, command)
+            _train(config, settings, folder, choices, command, start)
         return 0
     runs.remove_left_overs(folder)
     with talk_to(folder / "train.log", folder.name):
         try:
-            return _train(config, settings, folder, choices, command)
+            return _train(config, settings, folder, choices, command, start)
         except TrainingInterrupted as stop:
             print(f"{folder.name}: {stop}", file=sys.stderr)
             if in_worker():
@@ -107,7 +117,7 @@ def _train_and_tell(
             raise SystemExit(stop.exit_code) from None
 
 
-def check_values(config: DictConfig) -> None:
+def check_values(config: DictConfig, start: Bundle | None) -> None:
     """Build all that needs no data, so that impossible values are refused before anything is prepared."""
     from seq2seq.evaluation.metrics import bleu_metric
     from seq2seq.training.loss import Criterion
@@ -116,10 +126,7 @@ def check_values(config: DictConfig) -> None:
         raise UserError(f"seed={config.seed} must be at least 0")
     bleu_metric(config.tokenize)
     Criterion(config.label_smoothing)
-    start = load_start(config)
     tiny = {"source_vocabulary": 8, "target_vocabulary": 8, "joint_vocabulary": config.tokenizer.joint}
-    if start is not None:
-        check_start(config, start)
     create_model(config, start, start.tokenizers.vocabulary() if start else tiny)
     for name in ("tokenizer", "optimizer", "trainer", "callbacks", "schedule", "search", "logger"):
         build(config[name])
@@ -127,14 +134,18 @@ def check_values(config: DictConfig) -> None:
 
 
 def _train(
-    config: DictConfig, settings: dict[str, Any], folder: Path, choices: dict[str, Any], command: str | None
+    config: DictConfig,
+    settings: dict[str, Any],
+    folder: Path,
+    choices: dict[str, Any],
+    command: str | None,
+    start: Bundle | None,
 ) -> int:
     from seq2seq.training.loss import Criterion
     from seq2seq.training.progress import seed_everything
     from seq2seq.training.trainer import fit
     from seq2seq.training.validation import bleu
 
-    start = load_start(config)
     data = training_data(config, start)
     data.prepare()
     seed_everything(config.seed, 0)
@@ -178,6 +189,7 @@ def finish(
     metrics = {
         "name": folder.name,
         **{key: known.get(key) for key in ("model", "data", "experiment", "command")},
+        "checkpoint": config.checkpoint,
         "seed": config.seed,
         "languages": [data.source_language, data.target_language],
         "sizes": data.sizes,

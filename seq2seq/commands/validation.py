@@ -10,6 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from omegaconf import DictConfig, OmegaConf
 
+from seq2seq.commands.choices import MISPLACED, config_dir
 from seq2seq.commands.suggestions import nearest
 from seq2seq.errors import UserError
 
@@ -46,14 +47,12 @@ def check(config: DictConfig, command: str, ignore: Collection[str] = ()) -> Non
     Raises:
         UserError: a key that nothing reads, a value of the wrong type, or a `_target_` outside the trusted packages.
     """
-    from seq2seq.commands.configuration import UNPACKED, config_dir
-
     own = OmegaConf.load(config_dir() / f"{command}.yaml")
     included = [OmegaConf.load(config_dir() / f"{name}.yaml") for name in _includes(own)]
     allowed = {str(key) for source in (own, *included) for key in source} - {"defaults", "hydra"}
     allowed |= {group for source in (own, *included) for group in _groups(source)}
     if "experiment" in config:
-        raise UserError(UNPACKED)
+        raise UserError(MISPLACED)
     for key in config:
         if key not in allowed and key not in ignore:
             raise UserError(f"unknown key {str(key)!r}{nearest(str(key), allowed)}\nSee seq2seq {command} --help")
@@ -95,8 +94,6 @@ def check_foreign(node: dict[str, Any], group: str, path: str) -> None:
     Raises:
         UserError: another `_target_`, another of Hydra's keys, or arguments that do not fit.
     """
-    from seq2seq.commands.configuration import config_dir
-
     options = (OmegaConf.to_container(OmegaConf.load(file)) for file in sorted((config_dir() / group).glob("*.yaml")))
     known = {str(option["_target_"]) for content in options for _, option in targets(content)}
     for place, inner in targets(node, path):

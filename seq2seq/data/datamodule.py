@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from inspect import signature
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,11 @@ import torch
 from lightning.pytorch import LightningDataModule
 
 from seq2seq.data.batching import Integers, TokenBatchSampler, collate, cut
+from seq2seq.data.cache import content_key
 from seq2seq.data.concatenation import ConcatenatedCorpus
 from seq2seq.data.corpus import Corpus, check_split
 from seq2seq.data.preparation import Filters, TokenStore, find_overlap, prepare_split, prepare_tokenizers
-from seq2seq.data.streaming import EvaluationSplits, StreamedCorpus, StreamLoader, stream_tokenizers
+from seq2seq.data.streaming import EvaluationSplits, StreamedCorpus, StreamLoader, stream_tokenizers, texts_key
 from seq2seq.data.table import Table
 from seq2seq.data.tokenizer import TokenizerPair, TokenizerSettings
 from seq2seq.errors import UserError
@@ -302,11 +303,20 @@ class TranslationData(LightningDataModule):
 
     def state_dict(self) -> dict[str, Any]:
         position = self._loader.state_dict() if self._loader else self._position
-        return {"position": position, "tokenizers": self.tokenizers.state()}
+        return {"position": position, "tokenizers": self.tokenizers.state(), "corpus": self._fingerprint()}
+
+    def _fingerprint(self) -> str:
+        """Of the corpus; of a stream, of its evaluation splits and first pairs."""
+        first = list(islice(self._streamed.read_pairs("train"), 1000)) if self._streamed else []
+        return content_key(self.corpus.fingerprint(), texts_key(first))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint. Raises UserError if its tokenizers are not this corpus' and settings'."""
+        """Go on from a checkpoint. Raises UserError if its corpus or tokenizers are not this corpus' and settings'."""
         self.prepare()
+        if state.get("corpus", self._fingerprint()) != self._fingerprint():
+            raise UserError(
+                "cannot resume: the corpus is not what it was.\nResume with the same data, or start a new run."
+            )
         if state["tokenizers"] != self.tokenizers.state():
             raise UserError(
                 "cannot resume: the checkpoint's tokenizers differ from those of this corpus and these settings.\n"

@@ -32,6 +32,11 @@ def compare(study: Study, baseline: str | None = None, split: str | None = None)
     split = _choose_split(study.runs, split)
     texts = _shared_texts(study.runs, split)
     runs = [run for run in study.runs if split in run.metrics["splits"]]
+    notes += [
+        f"{run.name} went on from {run.metrics['checkpoint']}; its updates, tokens and time are those since then"
+        for run in runs
+        if run.metrics.get("checkpoint")
+    ]
     settings = _settings(runs, split)
     runs += _score_outside(study.outside, split, texts, settings, notes)
     if not runs:

@@ -6,7 +6,7 @@ from typing import Any
 from seq2seq.evaluation.significance import paired_bootstrap
 from seq2seq.report.systems import System, average
 
-IGNORED = {"seed", "run_dir", "name", "experiment", "checkpoint", "hydra", "logger", "callbacks"}
+IGNORED = {"seed", "run_dir", "name", "experiment", "hydra", "logger", "callbacks"}
 """Keys that name or place a run without changing what is trained."""
 
 

@@ -23,7 +23,8 @@ import torch
 import seq2seq.commands.dry_run
 import seq2seq.training.trainer
 from seq2seq.cli import run
-from seq2seq.commands import compare, configuration, train, workers
+from seq2seq.commands import compare, train, workers
+from seq2seq.commands.choices import quoted
 from seq2seq.data import grammar, preparation
 
 LOADED = (lightning.pytorch, seq2seq.commands.dry_run, seq2seq.training.trainer)
@@ -177,7 +178,7 @@ def comparison(kills: int = 10) -> dict[str, Any]:
     found: dict[str, Any] = {"whole": child.end()}
     whole = time.monotonic() - began
     chance = random.Random(5)
-    command = [*COMPARE, f"run_dir={configuration.quoted(STUDY)}"]
+    command = [*COMPARE, f"run_dir={quoted(STUDY)}"]
     codes = []
     for number in range(kills):
         begun = changed(Path(STUDY) / ".lock")

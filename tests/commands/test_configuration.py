@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 
 from seq2seq.cli import COMMANDS, guarded, run
 from seq2seq.commands import compare, configuration, train
+from seq2seq.commands.choices import groups, quoted
 from seq2seq.commands.suggestions import nearest
 from seq2seq.commands.validation import check, fits
 from seq2seq.training.interruption import TrainingInterrupted
@@ -149,7 +150,7 @@ def test_a_folders_name_is_no_reference(command: list[str], capsys: pytest.Captu
 @example('a = b, "c" [d] {e: f} \u00fc')
 def test_any_path_survives_the_command_line(name: str) -> None:
     assume("${" not in name)
-    (override,) = OverridesParser.create().parse_overrides([f"run_dir={configuration.quoted(str(Path(name)))}"])
+    (override,) = OverridesParser.create().parse_overrides([f"run_dir={quoted(str(Path(name)))}"])
     assert OmegaConf.create({"run_dir": override.value()}).run_dir == str(Path(name))
 
 
@@ -181,7 +182,7 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 CHOICES = [
     (group, option)
-    for group, options in configuration.groups().items()
+    for group, options in groups().items()
     if group != "experiment" and "common" not in group
     for option in options
 ]

@@ -13,10 +13,11 @@ from omegaconf import DictConfig
 
 from seq2seq.cli import run
 from seq2seq.commands import configuration
+from seq2seq.commands.choices import groups
 from seq2seq.commands.compare import systems
 from seq2seq.commands.validation import check
 
-NAMES = configuration.groups()["experiment"]
+NAMES = groups()["experiment"]
 
 
 @cache

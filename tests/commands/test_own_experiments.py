@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from seq2seq.cli import run
+from seq2seq.commands.choices import config_dir
 
 TINY = """
 defaults:
@@ -55,7 +56,9 @@ def test_an_experiment_that_would_be_ignored_is_refused(
     [
         (["--config-dir"], "needs a folder"),
         (["--config-dir", "nowhere"], "--config-dir nowhere: there is no GROUP/NAME.yaml"),
+        (["--config-dir="], "there is no GROUP/NAME.yaml"),
         (["--config-dir", "{}", "experiment=my_rn"], "did you mean 'my_rnn'?"),
+        (["--config-dir", "{}", "hydra.searchpath=[]"], "Give one of them"),
     ],
 )
 def test_a_wrong_folder_or_name_is_told(
@@ -63,3 +66,32 @@ def test_a_wrong_folder_or_name_is_told(
 ) -> None:
     assert run(["train", *(text.format(folder) for text in arguments)]) == 2
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["experiment/quickstart.yaml", "train.yaml"])
+def test_a_name_that_would_be_passed_over_is_refused(
+    name: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / name).write_text("seed: 2\n", encoding="utf-8")
+    assert run(["train", "-cd", str(folder), "experiment=my_rnn"]) == 2
+    assert f"{name}: so is one of ours named" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("entry", ["model: rnn", "override model: rnn"])
+def test_a_missing_slash_is_told(entry: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "experiment" / "slip.yaml").write_text(f"# @package _global_\ndefaults:\n  - {entry}\n", encoding="utf-8")
+    assert run(["train", "--config-dir", str(folder), "experiment=slip"]) == 2
+    assert "- override /model: NAME, with a slash" in capsys.readouterr().err
+
+
+def test_own_choices_of_any_group_from_several_folders_in_a_sweep(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    score = tmp_path / "scores" / "model" / "attention" / "score" / "mine.yaml"
+    score.parent.mkdir(parents=True)
+    text = (config_dir() / "model/attention/score/dot.yaml").read_text(encoding="utf-8")
+    score.write_text(text, encoding="utf-8")
+    sweep = ["-m", "experiment=my_bahdanau", "model/attention/score=mine", "seed=1,2", "test_splits=[]"]
+    assert run(["train", "--config-dir", str(folder), "--config-dir=scores", *sweep]) == 0
+    assert len(list(Path("runs").glob("my_bahdanau-seed*/metrics.json"))) == 2

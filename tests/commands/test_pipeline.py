@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -169,8 +170,11 @@ def test_a_streamed_training_finishes_and_its_data_may_move(files: Path, capsys:
 def test_a_run_goes_on_with_another_cache_but_not_with_other_data(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run([*FILES, "data.root=text"]) == 0
+    assert run([*FILES, "data.root=text", "trainer.max_steps=4"]) == 0
+    Path("run/metrics.json").unlink()
     assert run([*FILES, "data.root=text", "data.cache_dir=elsewhere"]) == 0
+    assert json.loads(Path("run/metrics.json").read_text())["training"]["updates"] == 8
+    assert Path("elsewhere").is_dir()
     files.rename("other")
     capsys.readouterr()
     assert run([*FILES, "data.root=other"]) == 2
@@ -195,21 +199,49 @@ def test_a_number_is_no_files_name(files: Path, capsys: pytest.CaptureFixture[st
     assert "split 'test': 2016 is not a file's name" in capsys.readouterr().err
 
 
-TUNE = ["train", "checkpoint=study/bahdanau-seed1", *SMALL, "data.concatenation.test=[2]"]
+TUNE = ["train", "checkpoint=study/bahdanau-seed1", *SMALL]
 
 
-def test_a_trained_model_is_trained_further(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """At a rate of 0 on other data, the weights and tokenizers are the first model's; subword sampling still works."""
-    still = ["optimizer.lr=0", "data.sizes={train: 200, valid: 14, test: 28}", "tokenizer.sampling=0.1"]
+def first_valid_nll(folder: Path) -> float:
+    lines = (json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines())
+    return next(line["valid_nll"] for line in lines if "valid_nll" in line)
+
+
+def test_a_trained_model_is_trained_further(study: Path, tmp_path: Path) -> None:
+    """At a rate of 0 weights and tokenizers stay the first model's; its settings need not be given again."""
+    still = ["optimizer.lr=0", "data.sizes={train: 200, valid: 14, test: 28}"]
     folder = tmp_path / "tuned"
-    assert run([*TUNE, *WIDTHS["bahdanau"], *still, "model.dropout=0.1", f"run_dir={folder}"]) == 0
+    assert run([*TUNE, *still, "model.dropout=0.1", f"run_dir={folder}"]) == 0
     first, tuned = (load_bundle(path) for path in (study / "bahdanau-seed1", folder))
     assert tuned.tokenizers.state() == first.tokenizers.state()
     weights = tuned.model.state_dict()
     assert all(torch.equal(weights[name], tensor) for name, tensor in first.model.state_dict().items())
-    assert tuned.config["model"]["dropout"] == 0.1
-    assert "test" in json.loads((folder / "metrics.json").read_text())["splits"]
-    assert "BLEU" in capsys.readouterr().out
+    assert tuned.config["model"] == {**first.config["model"], "dropout": 0.1}
+    assert json.loads((folder / "metrics.json").read_text())["checkpoint"] == "study/bahdanau-seed1"
+    assert "Trained further from: study/bahdanau-seed1" in (folder / "bundle" / "README.md").read_text()
+    assert run(["report", f"runs={folder}", f"output={tmp_path}"]) == 0
+    assert "tuned went on from study/bahdanau-seed1" in (tmp_path / "report.md").read_text()
+
+
+@pytest.mark.parametrize("options", [[], ["tokenizer.sampling=0.1"]], ids=["usual", "sampled"])
+def test_a_start_helps_and_is_not_needed_once_begun(options: list[str], study: Path, tmp_path: Path) -> None:
+    start = tmp_path / "start"
+    shutil.copytree(study / "bahdanau-seed1" / "bundle", start)
+    command = [*TUNE, *options, f"checkpoint={start}"]
+    assert run([*command, f"run_dir={tmp_path / 'whole'}"]) == 0
+    assert run([*command, f"run_dir={tmp_path / 'parts'}", "trainer.max_steps=4", "test_splits=[]"]) == 0
+    assert first_valid_nll(tmp_path / "parts") < first_valid_nll(study / "bahdanau-seed1")
+    (tmp_path / "parts" / "metrics.json").unlink()
+    start.rename(tmp_path / "gone")
+    assert run([*command, f"run_dir={tmp_path / 'parts'}"]) == 0
+    whole, parts = (load_bundle(tmp_path / name).model.state_dict() for name in ("whole", "parts"))
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    assert run([*command, f"run_dir={tmp_path / 'parts'}"]) == 0
+
+
+def test_a_started_run_has_a_name_of_its_own(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*TUNE, "test_splits=[]", "trainer.max_steps=1"]) == 0
+    assert (study.parent / "runs/bahdanau-grammar-seed1-from-bahdanau-seed1/metrics.json").is_file()
 
 
 @pytest.mark.parametrize(
@@ -217,7 +249,7 @@ def test_a_trained_model_is_trained_further(study: Path, tmp_path: Path, capsys:
     [
         (["checkpoint=nowhere"], ["checkpoint=nowhere does not exist"]),
         (["model=rnn"], ["study/bahdanau-seed1", "holds a model=bahdanau, not rnn"]),
-        ([], ["model", "width: 16 -> 256"]),
+        (["model.width=32"], ["width: 16 -> 32"]),
         ([*WIDTHS["bahdanau"], "model/attention/score=dot"], ["score", "AdditiveScore"]),
     ],
 )
@@ -228,6 +260,8 @@ def test_a_start_that_does_not_fit_is_refused_before_anything_is_written(
     assert run([*TUNE, *overrides, f"run_dir={folder}"]) == 2
     printed = capsys.readouterr().err
     assert all(word in printed for word in words), printed
+    assert not folder.exists()
+    assert run(["compare", *TUNE[1:], "models=[bahdanau]", *overrides, f"run_dir={folder}"]) == 2
     assert not folder.exists()
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from learning import THRESHOLD, Combination, combinations, digits, exact_match, updates
 
-from seq2seq.commands.configuration import groups
+from seq2seq.commands.choices import groups
 from seq2seq.interfaces import EOS, PAD
 from seq2seq.search import GreedySearch, decode_batch
 

@@ -212,3 +212,4 @@ def test_differences_by_hand():
     assert differences(first, {**first, "a": {"b": 1, "c": [2]}}) == [("a.c", "[1, 2]", "[2]")]
     assert differences(first, {**first, "a": {"c": [1, 2]}}) == [("a.b", "1", "none")]
     assert differences(first, {**first, "model": {"_target_": "x.B", "q": 7}}) == [("model", "A", "B")]
+    assert differences(first, {**first, "checkpoint": "start"}) == [("checkpoint", "none", "start")]

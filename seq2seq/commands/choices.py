@@ -1,0 +1,95 @@
+"""Where the options of config groups are: in conf/, and in folders of the user's own (`--config-dir`)."""
+
+from __future__ import annotations
+
+from argparse import ArgumentError, ArgumentParser
+from collections.abc import Iterable
+from pathlib import Path
+
+from seq2seq.errors import UserError
+
+SEARCH_PATH = "hydra.searchpath"
+
+MISPLACED = (
+    "the experiment's settings landed under 'experiment', where nothing reads them\n"
+    "Let the first line of its file be: # @package _global_"
+)
+
+
+def config_dir() -> Path:
+    """The folder of YAML files: inside an installed package, beside it in a checkout."""
+    package = Path(__file__).parents[1]
+    for folder in (package / "conf", package.parent / "conf"):
+        if (folder / "train.yaml").is_file():
+            return folder
+    raise UserError(f"the configuration files are missing beside {package}\nInstall the package again.")
+
+
+def groups(overrides: Iterable[str] = ()) -> dict[str, list[str]]:
+    """Every config group with its options, those of a search path in `overrides` too."""
+    found: dict[str, set[str]] = {}
+    for root in (config_dir(), *_own_folders(overrides)):
+        for file in _options(root):
+            found.setdefault(file.parent.as_posix(), set()).add(file.stem)
+    return {group: sorted(options) for group, options in sorted(found.items())}
+
+
+def _options(folder: Path) -> list[Path]:
+    """The options in a folder like conf/, relative to it: GROUP/NAME.yaml for any group that conf/ has."""
+    tops = [path.name for path in config_dir().iterdir() if path.is_dir()]
+    return sorted(file.relative_to(folder) for top in tops for file in (folder / top).rglob("*.yaml"))
+
+
+def with_search_path(arguments: list[str]) -> list[str]:
+    """`--config-dir DIR`, anywhere in `arguments`, as the override of Hydra's search path that it stands for.
+
+    Raises:
+        UserError: DIR is missing, or holds no option, or one that Hydra would pass over because its name is taken.
+    """
+    parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--config-dir", "-cd", action="append", default=[])
+    try:
+        found, others = parser.parse_known_args(arguments)
+    except ArgumentError:
+        raise UserError("--config-dir needs a folder, such as one with experiment/NAME.yaml in it") from None
+    if not found.config_dir:
+        return arguments
+    if any(map(_sets_search_path, others)):
+        raise UserError("--config-dir and hydra.searchpath= are two ways to say the same\nGive one of them.")
+    ours = [*_options(config_dir()), *(Path(path.name) for path in config_dir().glob("*.yaml"))]
+    for name in found.config_dir:
+        if not (name and _options(Path(name))):
+            raise UserError(f"--config-dir {name}: there is no GROUP/NAME.yaml, such as experiment/mine.yaml")
+        if taken := [str(file) for file in ours if (Path(name) / file).is_file()]:
+            raise UserError(
+                f"--config-dir {name}: {', '.join(taken)}: so is one of ours named, and it would be taken\n"
+                "Give yours another name."
+            )
+    folders = ", ".join(quoted(f"file://{Path(name).resolve()}") for name in found.config_dir)
+    return [f"{SEARCH_PATH}=[{folders}]", *others]
+
+
+def search_path() -> list[str]:
+    """The override of Hydra's search path in the command that is running, or nothing."""
+    from hydra.core.hydra_config import HydraConfig
+
+    return list(filter(_sets_search_path, HydraConfig.get().overrides.hydra))
+
+
+def quoted(text: str) -> str:
+    """The text as a value on a command line of Hydra's, whatever characters are in it."""
+    from hydra.core.override_parser.types import Quote, QuotedString
+
+    return QuotedString(text, Quote.single).with_quotes()
+
+
+def _own_folders(overrides: Iterable[str]) -> list[Path]:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    values = [OverridesParser.create().parse_override(text).value() for text in overrides if _sets_search_path(text)]
+    places = [str(place) for value in values if isinstance(value, list) for place in value]
+    return [Path(place.removeprefix("file://")) for place in places if not place.startswith("pkg://")]
+
+
+def _sets_search_path(override: str) -> bool:
+    return override.lstrip("+").startswith(f"{SEARCH_PATH}=")
