@@ -239,6 +239,18 @@ def test_a_start_helps_and_is_not_needed_once_begun(options: list[str], study: P
     assert run([*command, f"run_dir={tmp_path / 'parts'}"]) == 0
 
 
+def test_a_comparison_with_a_start_says_so(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wide = ", ".join(f'"{text}"' for text in WIDTHS["bahdanau"])
+    systems = f'systems={{new: [{wide}], tuned: ["checkpoint={study / "bahdanau-seed1"}"]}}'
+    assert run(["compare", *SMALL, systems, f"run_dir={tmp_path}"]) == 0
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert {system["name"] for system in report["systems"]} == {"new", "tuned"}
+    assert [note.partition(";")[0] for note in report["notes"]] == [
+        f"tuned-seed1 went on from {study / 'bahdanau-seed1'}"
+    ]
+    assert [effect["setting"] for effect in report["effects"]] == ["checkpoint"]
+
+
 def test_a_started_run_has_a_name_of_its_own(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*TUNE, "test_splits=[]", "trainer.max_steps=1"]) == 0
     assert (study.parent / "runs/bahdanau-grammar-seed1-from-bahdanau-seed1/metrics.json").is_file()
