@@ -36,14 +36,13 @@ LONGEST_NAME = 160
 
 
 def run_dir(config: DictConfig, choices: dict[str, Any], overrides: list[str], sweep: bool) -> Path:
-    """`run_dir=` if given, else runs/<experiment or model>-<data>-seed<n>, and to that -from-<checkpoint> where there
-    is one, and under -m the swept overrides."""
+    """`run_dir=` if given, else runs/<experiment or model>-<data>-seed<n>, or from a checkpoint
+    runs/<experiment or data>-seed<n>-from-<checkpoint>, under -m followed by the swept overrides."""
     if config.run_dir is not None:
         return named(config.run_dir)
-    name = choices.get("experiment") or f"{choices['model']}-{choices['data']}"
-    name = f"{name}-seed{config.seed}"
-    if config.checkpoint is not None:
-        name += f"-from-{Path(config.checkpoint).name}"
+    start = "" if config.checkpoint is None else f"-from-{Path(config.checkpoint).name}"
+    name = choices.get("experiment") or (choices["data"] if start else f"{choices['model']}-{choices['data']}")
+    name = f"{name}-seed{config.seed}{start}"
     if sweep:
         own = ("model", "data", "experiment", "seed", "data.root", "checkpoint")
         name += "".join(f"-{text.replace('/', '.')}" for text in overrides if text.split("=")[0] not in own)
@@ -164,7 +163,7 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     younger keys."""
     found = []
     for key in sorted({*flat_keys(old), *flat_keys(new)}):
-        before, after = (None if value is _ABSENT else value for value in (_value(old, key), _value(new, key)))
+        before, after = _value(old, key), _value(new, key)
         if (
             isinstance(before, dict)
             or isinstance(after, dict)
@@ -172,24 +171,17 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
         ):
             continue
         if before != after:
-            found.append(f"{key}: {_show(before)} -> {_show(after)}")
+            found.append(f"{key}: {' -> '.join(json.dumps(one, ensure_ascii=False) for one in (before, after))}")
     return found
-
-
-_ABSENT = object()
 
 
 def _value(config: dict[str, Any], key: str) -> Any:
     node: Any = config
     for name in key.split("."):
         if not isinstance(node, dict) or name not in node:
-            return _ABSENT
+            return None
         node = node[name]
     return node
-
-
-def _show(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 def provenance() -> dict[str, Any]:

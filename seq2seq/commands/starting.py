@@ -48,12 +48,12 @@ def _take_model(config: DictConfig, there: dict[str, Any], keys: Sequence[str], 
         UserError: naming each setting that differs in the end, rates of dropout excepted.
     """
     if experiment is None and not any(key == "model" or key.startswith("model/") for key in keys):
-        taken = OmegaConf.create({**_plain(config.model), **there})
+        taken = OmegaConf.create(dict(there))
         for key in keys:
             if key.startswith("model."):
                 OmegaConf.update(taken, key.removeprefix("model."), OmegaConf.select(config, key))
         config.model = taken
-    here = _plain(config.model)
+    here: Any = OmegaConf.to_container(config.model, resolve=True)
     kinds = [str(node["_target_"]).rpartition(".create_")[2] for node in (there, here)]
     if kinds[0] != kinds[1]:
         raise UserError(
@@ -64,11 +64,6 @@ def _take_model(config: DictConfig, there: dict[str, Any], keys: Sequence[str], 
             f"checkpoint={config.checkpoint} has other settings under model: {'; '.join(found)}\n"
             "Leave them out, and the checkpoint's are taken."
         )
-
-
-def _plain(node: DictConfig) -> dict[str, Any]:
-    found: Any = OmegaConf.to_container(node, resolve=True)
-    return dict(found)
 
 
 def training_data(config: DictConfig, start: Bundle | None = None) -> TranslationData:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -78,7 +79,7 @@ def train(config: DictConfig, folder: Path, choices: dict[str, Any], command: st
             return 0
         runs.claim(folder, settings)
         with joined_by_others(folder):
-            return _train_and_tell(config, settings, folder, choices, command, start)
+            return _tell(folder, partial(_train, config, settings, folder, choices, command, start))
 
 
 def _told_finished(folder: Path, settings: dict[str, Any]) -> bool:
@@ -91,25 +92,19 @@ def _told_finished(folder: Path, settings: dict[str, Any]) -> bool:
     return True
 
 
-def _train_and_tell(
-    config: DictConfig,
-    settings: dict[str, Any],
-    folder: Path,
-    choices: dict[str, Any],
-    command: str | None,
-    start: Bundle | None,
-) -> int:
+def _tell(folder: Path, work: Callable[[], int]) -> int:
+    """The exit status of a training, what it says kept in `folder`; of several processes the first one's alone."""
     from seq2seq.training.interruption import TrainingInterrupted
 
     if not leading():
         hush()
         with suppress(TrainingInterrupted):
-            _train(config, settings, folder, choices, command, start)
+            work()
         return 0
     runs.remove_left_overs(folder)
     with talk_to(folder / "train.log", folder.name):
         try:
-            return _train(config, settings, folder, choices, command, start)
+            return work()
         except TrainingInterrupted as stop:
             print(f"{folder.name}: {stop}", file=sys.stderr)
             if in_worker():
@@ -166,6 +161,8 @@ def _train(
     )
     if result.main:
         known = {"model": _factory(config.model), "data": _factory(config.data.corpus), **choices, "command": command}
+        if start is not None:
+            known["model"] = _factory(config.model)
         finish(config, settings, folder, known, data, result)
     return 0
 

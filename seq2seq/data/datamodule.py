@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from inspect import signature
 from itertools import islice, pairwise
 from pathlib import Path
@@ -303,8 +304,9 @@ class TranslationData(LightningDataModule):
 
     def state_dict(self) -> dict[str, Any]:
         position = self._loader.state_dict() if self._loader else self._position
-        return {"position": position, "tokenizers": self.tokenizers.state(), "corpus": self._fingerprint()}
+        return {"position": position, "tokenizers": self.tokenizers.state(), "corpus": self._fingerprint}
 
+    @cached_property
     def _fingerprint(self) -> str:
         """Of the corpus; of a stream, of its evaluation splits and first pairs."""
         first = list(islice(self._streamed.read_pairs("train"), 1000)) if self._streamed else []
@@ -313,7 +315,7 @@ class TranslationData(LightningDataModule):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint. Raises UserError if its corpus or tokenizers are not this corpus' and settings'."""
         self.prepare()
-        if state.get("corpus", self._fingerprint()) != self._fingerprint():
+        if state.get("corpus", self._fingerprint) != self._fingerprint:
             raise UserError(
                 "cannot resume: the corpus is not what it was.\nResume with the same data, or start a new run."
             )

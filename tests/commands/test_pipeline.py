@@ -207,20 +207,23 @@ def first_valid_nll(folder: Path) -> float:
     return next(line["valid_nll"] for line in lines if "valid_nll" in line)
 
 
-def test_a_trained_model_is_trained_further(study: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", WIDTHS)
+def test_a_trained_model_is_trained_further(model: str, study: Path, tmp_path: Path) -> None:
     """At a rate of 0 weights and tokenizers stay the first model's; its settings need not be given again."""
     still = ["optimizer.lr=0", "data.sizes={train: 200, valid: 14, test: 28}"]
     folder = tmp_path / "tuned"
-    assert run([*TUNE, *still, "model.dropout=0.1", f"run_dir={folder}"]) == 0
-    first, tuned = (load_bundle(path) for path in (study / "bahdanau-seed1", folder))
+    start = f"study/{model}-seed1"
+    assert run(["train", f"checkpoint={start}", *SMALL, *still, "model.dropout=0.1", f"run_dir={folder}"]) == 0
+    first, tuned = (load_bundle(path) for path in (start, folder))
     assert tuned.tokenizers.state() == first.tokenizers.state()
     weights = tuned.model.state_dict()
     assert all(torch.equal(weights[name], tensor) for name, tensor in first.model.state_dict().items())
     assert tuned.config["model"] == {**first.config["model"], "dropout": 0.1}
-    assert json.loads((folder / "metrics.json").read_text())["checkpoint"] == "study/bahdanau-seed1"
-    assert "Trained further from: study/bahdanau-seed1" in (folder / "bundle" / "README.md").read_text()
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert (metrics["checkpoint"], metrics["model"]) == (start, model)
+    assert f"Trained further from: {start}" in (folder / "bundle" / "README.md").read_text()
     assert run(["report", f"runs={folder}", f"output={tmp_path}"]) == 0
-    assert "tuned went on from study/bahdanau-seed1" in (tmp_path / "report.md").read_text()
+    assert f"tuned went on from {start}" in (tmp_path / "report.md").read_text()
 
 
 @pytest.mark.parametrize("options", [[], ["tokenizer.sampling=0.1"]], ids=["usual", "sampled"])
@@ -253,7 +256,7 @@ def test_a_comparison_with_a_start_says_so(study: Path, tmp_path: Path, capsys: 
 
 def test_a_started_run_has_a_name_of_its_own(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*TUNE, "test_splits=[]", "trainer.max_steps=1"]) == 0
-    assert (study.parent / "runs/bahdanau-grammar-seed1-from-bahdanau-seed1/metrics.json").is_file()
+    assert (study.parent / "runs/grammar-seed1-from-bahdanau-seed1/metrics.json").is_file()
 
 
 @pytest.mark.parametrize(
