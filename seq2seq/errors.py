@@ -1,4 +1,4 @@
-"""The one exception a user is meant to read."""
+"""The one exception a user is meant to read, and the one that a program may survive."""
 
 
 class UserError(Exception):
@@ -7,3 +7,12 @@ class UserError(Exception):
     The message is one or two lines: what is wrong and where, then the way out. The command line prints it without a
     traceback and exits with status 2.
     """
+
+
+OUT_OF_MEMORY = "out of memory\nLower data.max_tokens, trainer.validation_tokens, max_tokens or model.width."
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether it says that memory ran out: Python's, a GPU's (torch's own error), or a CPU's (torch's words alone)."""
+    known = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return known or "can't allocate memory" in str(error)

@@ -27,6 +27,7 @@ class Windows:
     def of(cls, size: int, radius: int, causal: bool) -> Windows:
         """Windows over `size` positions, each of which sees `radius` to its left and, unless causal, to its right."""
         block = min(max(radius, _SMALLEST_BLOCK), max(size, 1))
+        radius = min(radius, max(size - 1, 0))
         after = 0 if causal else radius
         return cls(size, block, max(-(-size // block), 1), radius, radius + block + after, radius, causal)
 

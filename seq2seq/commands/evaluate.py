@@ -98,8 +98,10 @@ def score_checkpoint(config: DictConfig, comet: Comet | None) -> dict[str, Any]:
     tokenize = settings.get("tokenize", "13a") if config.tokenize is None else config.tokenize
     lowercase = settings.get("lowercase", False) if config.lowercase is None else config.lowercase
     output = None if config.output is None else Path(config.output)
-    search = OmegaConf.to_container(config.search if chosen_search(config) else settings.search, resolve=True)
+    changes = chosen_search(config) or {}
+    search = OmegaConf.to_container(settings.search if isinstance(changes, dict) else config.search, resolve=True)
     assert isinstance(search, dict)
+    search |= changes if isinstance(changes, dict) else {}
     splits = {
         split: score_split(
             translator,

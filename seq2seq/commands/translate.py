@@ -95,6 +95,8 @@ def check_files(config: DictConfig) -> None:
         raise UserError("shards and processes need input=FILE and output=FILE")
     if split and not config.join and Path(config.input).exists() and not Path(config.input).is_file():
         raise UserError(f"input={config.input} can be read once only; shards and processes each read it: give a file")
+    if config.input is not None and not Path(config.input).exists():
+        raise UserError(f"{config.input}: No such file or directory")
     if config.join and config.input is not None:
         raise UserError("join=true joins what the shards have written; give it without input=")
 
@@ -143,13 +145,15 @@ def paths(value: Any) -> str | list[str]:
     return list(value) if OmegaConf.is_list(value) else str(value)
 
 
-def chosen_search(config: DictConfig) -> Search | None:
-    """The search of the command line; None (the checkpoint's own) if nothing there speaks of it."""
-    overrides = HydraConfig.get().overrides.task
-    if any(text.lstrip("+~").startswith(("search=", "search.")) for text in overrides):
+def chosen_search(config: DictConfig) -> Search | dict[str, Any] | None:
+    """The search that search= has chosen, else the single options that were typed, which change the checkpoint's own
+    search; None if nothing was typed of it."""
+    keys = [text.lstrip("+~").split("=")[0] for text in HydraConfig.get().overrides.task]
+    if "search" in keys:
         search: Search = build(config.search)
         return search
-    return None
+    names = [key.removeprefix("search.") for key in keys if key.startswith("search.")]
+    return {name: config.search[name] for name in names} or None
 
 
 class Progress:

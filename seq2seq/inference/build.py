@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+import torch
 import yaml
-from torch import nn
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 import seq2seq.attention
 import seq2seq.models
@@ -39,8 +42,15 @@ def build(node: Any, where: str, **extra: Any) -> Any:
     Raises:
         UserError: a target that is not in `allowed_targets`, or arguments that it does not take.
     """
+    try:
+        return _build(node, where, extra)
+    except RecursionError as error:
+        raise UserError(f"{where} is nested too deeply") from error
+
+
+def _build(node: Any, where: str, extra: Mapping[str, Any]) -> Any:
     if isinstance(node, list):
-        return [build(item, f"{where}[{index}]") for index, item in enumerate(node)]
+        return [_build(item, f"{where}[{index}]", {}) for index, item in enumerate(node)]
     if not isinstance(node, dict):
         return node
     values = {}
@@ -48,7 +58,7 @@ def build(node: Any, where: str, **extra: Any) -> Any:
         if not isinstance(key, str) or (key.startswith("_") and key != TARGET):
             raise UserError(f"{where}: the key {key!r} is not allowed in a bundle's configuration")
         if key != TARGET:
-            values[key] = build(value, f"{where}.{key}")
+            values[key] = _build(value, f"{where}.{key}", {})
     if TARGET not in node:
         return values
     target = allowed_targets().get(node[TARGET]) if isinstance(node[TARGET], str) else None
@@ -63,6 +73,31 @@ def build(node: Any, where: str, **extra: Any) -> Any:
         raise UserError(f"{where}: {error}") from error
     except (TypeError, ValueError, RuntimeError, AttributeError, ArithmeticError, MemoryError) as error:
         raise UserError(f"{where}: {node[TARGET]} cannot be built: {str(error).splitlines()[0]}") from error
+
+
+class Allowance(TorchFunctionMode):
+    """Stops a model from being built, before memory is taken, once it clearly has more or larger tensors than the
+    weights that are to fill it: a configuration of a few bytes could ask for any size. Twice as much is allowed, which
+    has room for what is computed and not kept with the weights.
+    """
+
+    def __init__(self, weights: Collection[Tensor]) -> None:
+        super().__init__()
+        self.tensors = 2 * len(weights)
+        self.entries = 2 * sum(tensor.numel() for tensor in weights)
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function in (torch.empty, torch.zeros, torch.arange):
+            self.tensors -= 1
+            self.entries -= len(range(*args)) if function is torch.arange else entries(args)
+            if min(self.tensors, self.entries) < 0:
+                raise UserError("the configured model is larger than its weights")
+        return function(*args, **(kwargs or {}))
+
+
+def entries(shape: Sequence[Any]) -> int:
+    """Of a new tensor, whose shape is given as to `torch.empty`: as several numbers or as one sequence."""
+    return math.prod(torch.Size(shape[0] if shape and isinstance(shape[0], Sequence) else shape))
 
 
 def read_yaml(text: str, where: str) -> dict[str, Any]:

@@ -11,7 +11,6 @@ Loading executes no pickle and builds nothing but this package's own classes.
 from __future__ import annotations
 
 import json
-import pickle
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from torch import Tensor, nn
 import seq2seq
 from seq2seq.data.tokenizer import TokenizerPair
 from seq2seq.errors import UserError
-from seq2seq.inference.build import build, read_yaml
+from seq2seq.inference.build import Allowance, build, read_yaml
 from seq2seq.inference.card import model_card
 from seq2seq.inference.folders import export_format, new_folder
 from seq2seq.search import BeamSearch, GreedySearch, Sampling, Search
@@ -122,16 +121,34 @@ def check_format(config: Mapping[str, Any], folder: Path) -> None:
         )
 
 
+def check_config(config: Mapping[str, Any], tokenizers: TokenizerPair, where: str) -> None:
+    """Raises UserError unless the config belongs to the tokenizers and names a model, languages and a search of this
+    package."""
+    sizes = {"source": len(tokenizers.source), "target": len(tokenizers.target), "joint": tokenizers.joint}
+    if config.get("vocabulary") != sizes:
+        raise UserError(f"{where}: the tokenizers ({sizes}) are not those of the config ({config.get('vocabulary')})")
+    node = config.get("model")
+    if not isinstance(node, dict) or not str(node.get("_target_")).startswith("seq2seq.models."):
+        raise UserError(f"{where}: the config names no model of this package (model._target_)")
+    try:
+        configured_languages(config)
+        configured_search(config)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from error
+
+
 def configured_search(config: Mapping[str, Any]) -> Search:
     """The default search of a bundle's config."""
     node = config.get("search")
     search: Search = build(node, "search") if node else BeamSearch()
+    if not isinstance(search, BeamSearch | GreedySearch | Sampling):
+        raise UserError("search._target_ is no search")
     return search
 
 
 def configured_languages(config: Mapping[str, Any]) -> tuple[str | None, str | None]:
     languages = config.get("languages") or {}
-    if not isinstance(languages, Mapping):
+    if not isinstance(languages, Mapping) or not languages.keys() <= {"source", "target"}:
         raise UserError(f"languages: {languages!r} is no mapping of source and target")
     return languages.get("source"), languages.get("target")
 
@@ -142,26 +159,49 @@ def load_checkpoint(path: str | Path, device: torch.device | str = "cpu") -> Bun
     try:
         with zipfile.ZipFile(path):  # what is no archive, torch would take for a checkpoint of its early days
             checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, ValueError, LookupError, zipfile.BadZipFile, pickle.PickleError) as error:
+    except Exception as error:  # a damaged pickle can raise anything
         reason = str(error).splitlines()[0] if str(error) else "it is damaged"
         raise UserError(f"{path} cannot be read as a checkpoint: {reason}") from error
     try:
-        state, run, saved = (
-            checkpoint["state_dict"],
-            checkpoint["seq2seq"]["config"],
-            checkpoint["seq2seq"]["tokenizers"],
-        )
-        weights = {name.removeprefix("model."): value for name, value in state.items() if name.startswith("model.")}
-        model, data = run["model"], run.get("data") or {}
-    except (TypeError, KeyError, AttributeError) as error:
-        raise UserError(f"{path} is not a checkpoint of this package: it lacks {error}") from error
-    tokenizers = TokenizerPair.from_state({name: bytes(value) for name, value in saved.items()})
-    languages = run.get("languages") or {
-        "source": data.get("source_language"),
-        "target": data.get("target_language"),
-    }
-    config = describe(model, run.get("search"), tokenizers, languages["source"], languages["target"])
+        weights = _model_weights(_part(checkpoint, "state_dict"))
+        own = _part(checkpoint, "seq2seq")
+        run = _part(own, "config")
+        tokenizers = _tokenizers(_part(own, "tokenizers"))
+        data = _part(run, "data", {})
+        languages = {side: data.get(f"{side}_language") for side in ("source", "target")}
+        source, target = configured_languages({"languages": _part(run, "languages", {}) or languages})
+        config = describe(_part(run, "model"), _part(run, "search", {}), tokenizers, source, target)
+    except UserError as error:
+        raise UserError(f"{path} is not a checkpoint of this package, or damaged: {error}") from error
     return assemble(config, weights, tokenizers, str(path), device)
+
+
+def _part(whole: Any, name: str, missing: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+    """A mapping inside a checkpoint; `missing` stands in for one that is not there."""
+    part = whole.get(name) if isinstance(whole, Mapping) else None
+    if part is None:
+        part = missing
+    if not isinstance(part, Mapping):
+        raise UserError(f"{name} is missing" if part is None else f"{name} is no mapping")
+    return part
+
+
+def _model_weights(state: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Those under "model."."""
+    weights = {name.removeprefix("model."): value for name, value in state.items() if str(name).startswith("model.")}
+    for name, value in weights.items():
+        if not isinstance(value, Tensor) or value.layout != torch.strided or value.device.type != "cpu":
+            raise UserError(f"the weight {name} is no plain tensor")
+        if value.untyped_storage().nbytes() < value.nbytes:
+            raise UserError(f"the weight {name} repeats its numbers instead of holding them all")
+    return weights
+
+
+def _tokenizers(saved: Mapping[str, Any]) -> TokenizerPair:
+    for name, value in saved.items():
+        if not isinstance(value, bytes):
+            raise UserError(f"the tokenizer {name!r} is not a file's bytes")
+    return TokenizerPair.from_state(dict(saved))
 
 
 def describe(
@@ -194,21 +234,13 @@ def assemble(
     device: torch.device | str,
 ) -> Bundle:
     """Build the model, check that everything fits, and fill it."""
-    sizes = {"source": len(tokenizers.source), "target": len(tokenizers.target), "joint": tokenizers.joint}
-    if config.get("vocabulary") != sizes:
-        raise UserError(f"{where}: the tokenizers ({sizes}) are not those of the config ({config.get('vocabulary')})")
-    node = config.get("model")
-    if not isinstance(node, dict) or not str(node.get("_target_")).startswith("seq2seq.models."):
-        raise UserError(f"{where}: the config names no model of this package (model._target_)")
-    model = build(node, f"{where}: model", **tokenizers.vocabulary())
+    check_config(config, tokenizers, where)
+    with Allowance(weights.values()):
+        model = build(config["model"], f"{where}: model", **tokenizers.vocabulary())
     if not isinstance(model, nn.Module):
         raise UserError(f"{where}: model._target_ built no model")
     fill(model, weights, where)
-    bundle = Bundle(model.to(device).eval(), tokenizers, config)
-    configured_languages(config)
-    if not isinstance(bundle.search, BeamSearch | GreedySearch | Sampling):
-        raise UserError(f"{where}: search._target_ is no search")
-    return bundle
+    return Bundle(model.to(device).eval(), tokenizers, config)
 
 
 def fill(model: nn.Module, weights: dict[str, Tensor], where: str) -> None:
@@ -231,9 +263,8 @@ def fill(model: nn.Module, weights: dict[str, Tensor], where: str) -> None:
                 f"{where}: {name} is {tuple(tensor.shape)} {tensor.dtype}, the configured model needs "
                 f"{tuple(own[name].shape)} {own[name].dtype}"
             )
-        if not tensor.isfinite().all():
+        if not own[name].copy_(tensor).isfinite().all():
             raise UserError(f"{where}: {name} holds values that are not finite: damaged, or training has diverged")
-        own[name].copy_(tensor)
 
 
 def unique_tensors(model: nn.Module) -> dict[str, Tensor]:

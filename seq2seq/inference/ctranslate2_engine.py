@@ -38,9 +38,10 @@ class CTranslate2Engine:
         device = torch.device(device)
         self.models: list[Any] = []
         positions = export.section.get("positions")
-        if not isinstance(positions, int):
+        if not isinstance(positions, int) or positions < 2:
             raise UserError(f"{export.folder}: its configuration lacks positions: the export is damaged")
         self.positions = positions
+        self.longest_source: int | None = positions - 1
         self._pieces = [side.pieces(range(len(side))) for side in (export.tokenizers.source, export.tokenizers.target)]
         self._ids = {piece: number for number, piece in enumerate(self._pieces[1])}
         library = import_library("ctranslate2", "ctranslate2")

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from seq2seq.errors import out_of_memory
 from seq2seq.interfaces import EOS, PAD, Hypothesis
 from seq2seq.search import Search, decode_batch, score_pairs
 from seq2seq.search.penalties import Ranking
@@ -29,6 +30,11 @@ class Engine(Protocol):
     @property
     def models(self) -> list[Any]:
         """The models (`interfaces.Model`) if our own search runs over them, else []."""
+        ...
+
+    @property
+    def longest_source(self) -> int | None:
+        """Most tokens of a source, without EOS; None: any number."""
         ...
 
     def decode(
@@ -55,6 +61,8 @@ class TorchEngine:
     def __init__(self, models: Sequence[Any], device: torch.device | str = "cpu") -> None:
         self.models = list(models)
         self.device = torch.device(device)
+        longest = [model.longest_source for model in models if model.longest_source is not None]
+        self.longest_source = min(longest, default=None)
 
     def decode(
         self,
@@ -118,8 +126,8 @@ def in_halves(run: Run[Result], places: list[int]) -> list[Result]:
     """run(places); where memory runs out, half of the places at a time."""
     try:
         return list(run(places))
-    except torch.OutOfMemoryError:
-        if len(places) == 1:
+    except (MemoryError, RuntimeError) as error:
+        if not out_of_memory(error) or len(places) == 1:
             raise
     middle = len(places) // 2
     return in_halves(run, places[:middle]) + in_halves(run, places[middle:])

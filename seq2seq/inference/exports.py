@@ -14,7 +14,7 @@ from typing import Any
 from seq2seq.data.tokenizer import TokenizerPair
 from seq2seq.errors import UserError
 from seq2seq.inference.build import read_yaml
-from seq2seq.inference.bundle import CONFIG, check_format, configured_languages, configured_search
+from seq2seq.inference.bundle import CONFIG, check_config, check_format, configured_languages, configured_search
 from seq2seq.inference.folders import EXPORTS, export_format
 from seq2seq.search import Search
 
@@ -50,7 +50,7 @@ class Export:
 
     @classmethod
     def load(cls, folder: Path) -> Export:
-        """Raises UserError for what is missing, damaged or of another format version."""
+        """Raises UserError for what is missing, damaged, does not belong together or is of another format version."""
         format = export_format(folder)
         if format is None:
             raise UserError(f"{folder} is no export: it has none of {', '.join(EXPORTS.values())}")
@@ -63,7 +63,9 @@ class Export:
         check_format(config, folder)
         if not isinstance(config.get(format), dict):
             raise UserError(f"{folder / CONFIG}: the section {format} is missing: the export is damaged")
-        return cls(format, folder, TokenizerPair.load(folder), config)
+        tokenizers = TokenizerPair.load(folder)
+        check_config(config, tokenizers, str(folder))
+        return cls(format, folder, tokenizers, config)
 
 
 def import_library(name: str, extra: str) -> Any:

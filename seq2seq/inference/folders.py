@@ -1,4 +1,5 @@
-"""The folders of inference: what kind of export lies in one, and writing one so that no reader meets half of it."""
+"""The folders of inference: what lies in one and what people call it, and writing one so that no reader meets half of
+it."""
 
 import shutil
 import tempfile
@@ -14,6 +15,14 @@ EXPORTS = {CTRANSLATE2: "model.bin", ONNX: "onnx.json"}
 def export_format(path: str | Path) -> str | None:
     """The format of the export that lies there; None if none does."""
     return next((format for format, file in EXPORTS.items() if (Path(path) / file).is_file()), None)
+
+
+def checkpoint_name(path: Path) -> str:
+    """What people call it: the run's folder, or the bundle's own if it lies elsewhere."""
+    path = path.resolve()
+    if path.suffix == ".ckpt":
+        path = path.parent if path.parent.name == "checkpoints" else path.with_suffix("")
+    return path.parent.name if path.name in ("bundle", "checkpoints") and path.parent.name else path.name
 
 
 @contextmanager

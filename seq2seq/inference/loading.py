@@ -52,8 +52,8 @@ def use_threads(threads: int | None) -> None:
 
 
 def find_device(device: torch.device | str) -> torch.device:
-    """Raises UserError if this machine lacks it."""
+    """Raises UserError if this machine lacks it, or if it lacks float64, in which scores are added up."""
     try:
-        return torch.empty(0, device=device).device
-    except (RuntimeError, AssertionError) as error:
+        return torch.empty(0, device=device, dtype=torch.float64).device
+    except (RuntimeError, AssertionError, TypeError) as error:
         raise UserError(f"device={device} cannot be used here: {str(error).splitlines()[0]}") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -50,19 +51,34 @@ class OnnxModel:
     """`interfaces.Model` in evaluation, by ONNX Runtime on the CPU. The features of a step are its logits."""
 
     def __init__(self, folder: Path, device: torch.device | str = "cpu") -> None:
-        """Raises UserError if ONNX Runtime is not installed or cannot read the folder."""
+        """Raises UserError if ONNX Runtime is not installed or cannot read the folder, whose parts must fit."""
         if torch.device(device).type != "cpu":
             raise UserError(f"an ONNX export translates on the CPU here, not with device={device}")
+        path = folder / EXPORTS[ONNX]
         try:
-            description = json.loads((folder / EXPORTS[ONNX]).read_text(encoding="utf-8"))
-            self._axes = {port["name"]: port["axes"] for port in description["step"]["inputs"]}
-            self._limits = dict(description["limits"])
-            self.longest_source = self._limits["source"] - 1 if "source" in self._limits else None
-            self.longest_output = self._limits.get("steps")
-            self.attends = any(port["name"] == "weights" for port in description["step"]["outputs"])
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise UserError(f"{folder / EXPORTS[ONNX]} is damaged: {error}") from error
+            description = json.loads(path.read_text(encoding="utf-8"))
+            ports = {
+                (graph, kind): {port["name"]: list(port["axes"]) for port in description[graph][kind]}
+                for graph, kind in product(("encoder", "step"), ("inputs", "outputs"))
+            }
+            self._limits = checked_limits(description["limits"])
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise UserError(f"{path} is damaged: {error}") from error
         self._encoder, self._step = (Graph(folder / f"{name}.onnx") for name in ("encoder", "step"))
+        found = {
+            ("encoder", "inputs"): self._encoder.inputs,
+            ("encoder", "outputs"): self._encoder.outputs,
+            ("step", "inputs"): self._step.inputs,
+            ("step", "outputs"): self._step.outputs,
+        }
+        self._axes = ports["step", "inputs"]
+        if self._axes != self._step.inputs or any(ports[place].keys() != own.keys() for place, own in found.items()):
+            raise UserError(f"{path} does not describe the graphs beside it: the export is damaged")
+        if self._axes.keys() != {"tokens", *self._encoder.outputs}:
+            raise UserError(f"{folder}: step.onnx does not go on from what encoder.onnx gives: the export is damaged")
+        self.longest_source = self._limits["source"] - 1 if "source" in self._limits else None
+        self.longest_output = self._limits.get("steps")
+        self.attends = "weights" in self._step.outputs
 
     def encode(self, source: Tensor, mask: Tensor) -> OnnxState:
         self._check("source", source.shape[1])
@@ -100,8 +116,16 @@ class OnnxModel:
             )
 
 
+def checked_limits(limits: Mapping[str, Any]) -> dict[str, int]:
+    """Greatest lengths by axis; a source has at least a token and EOS. Raises ValueError for others."""
+    for axis, length in limits.items():
+        if type(length) is not int or length < (2 if axis == "source" else 1):
+            raise ValueError(f"the limit {length!r} of {axis}")
+    return dict(limits)
+
+
 class Graph:
-    """One ONNX file as a function of tensors by name."""
+    """One ONNX file as a function of tensors by name. inputs, outputs: their axes by name."""
 
     def __init__(self, path: Path) -> None:
         library = import_library("onnxruntime", ONNX)
@@ -112,8 +136,12 @@ class Graph:
             self._session = library.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # ONNX Runtime's own exceptions have no common base
             raise UserError(f"{path}: ONNX Runtime cannot load it: {str(error).splitlines()[0]}") from error
-        self._outputs = [output.name for output in self._session.get_outputs()]
+        self.inputs, self.outputs = (
+            {port.name: list(port.shape) for port in ports}
+            for ports in (self._session.get_inputs(), self._session.get_outputs())
+        )
 
     def __call__(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        found: list[Any] = self._session.run(self._outputs, {name: one.numpy() for name, one in inputs.items()})
-        return {name: torch.from_numpy(array) for name, array in zip(self._outputs, found, strict=True)}
+        names = list(self.outputs)
+        found: list[Any] = self._session.run(names, {name: one.numpy() for name, one in inputs.items()})
+        return {name: torch.from_numpy(array) for name, array in zip(names, found, strict=True)}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from seq2seq.errors import UserError
+
 WORD = "\u2581"
 """Begins a piece that begins a word (SentencePiece)."""
 
@@ -16,7 +18,12 @@ def cut_points(pieces: Sequence[str], longest: int) -> list[int]:
 
     In the last half of what fits, the last place after a sentence's end is taken, else after a clause's, else before a
     word, else the text is cut where it must be.
+
+    Raises:
+        UserError: no token fits.
     """
+    if longest < 1:
+        raise UserError(f"a model that takes sources of at most {longest} tokens cannot translate text")
     points = []
     start = 0
     while len(pieces) - start > longest:

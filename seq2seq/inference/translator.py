@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -21,7 +21,7 @@ from seq2seq.inference.loading import find_device, load_model, start_engine
 from seq2seq.inference.segments import cut_points
 from seq2seq.inference.translation import BLANK, Candidate, ScoredPair, Translation
 from seq2seq.interfaces import Hypothesis
-from seq2seq.search import BeamSearch, Sampling, Search
+from seq2seq.search import BeamSearch, Sampling, Search, with_options
 
 FIRST_WINDOW = 64
 PART_NUMBERS = 1 << 40
@@ -69,7 +69,7 @@ class Translator:
     def __init__(
         self,
         bundles: Sequence[Bundle | Export],
-        search: Search | None = None,
+        search: Search | Mapping[str, Any] | None = None,
         batching: Batching | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
@@ -81,10 +81,10 @@ class Translator:
         self.device = torch.device(device)
         self.exported = any(isinstance(bundle, Export) for bundle in bundles)
         self.engine = start_engine(bundles, self.device)
-        self._longest_sources = [model.longest_source for model in self.models if model.longest_source is not None]
         self.tokenizers: TokenizerPair = bundles[0].tokenizers
         self.languages = bundles[0].languages
-        self.search = search or bundles[0].search
+        changes, own = search or {}, bundles[0].search
+        self.search = with_options(own, changes) if isinstance(changes, Mapping) else changes
         self.batching = batching or Batching()
 
     @classmethod
@@ -92,13 +92,13 @@ class Translator:
         cls,
         path: str | Path | Sequence[str | Path],
         device: torch.device | str = "cpu",
-        search: Search | None = None,
+        search: Search | Mapping[str, Any] | None = None,
         batching: Batching | None = None,
         engine: str = "auto",
     ) -> Translator:
         """path: a run's folder, a bundle or a .ckpt (several make an ensemble), or an export for CTranslate2 or ONNX.
-        search: if not the bundle's own. engine: "torch", "ctranslate2" and "onnx" insist on one kind of model, "auto"
-        takes any.
+        search: if not the bundle's own; a mapping, such as {"beam_size": 10}, changes options of that. engine: "torch",
+        "ctranslate2" and "onnx" insist on one kind of model, "auto" takes any.
 
         Raises:
             UserError: nothing usable there, or a device that this machine does not have.
@@ -178,11 +178,13 @@ class Translator:
         self, texts: Sequence[str], numbers: Sequence[int], starts: Sequence[list[int]]
     ) -> tuple[list[Part], set[int]]:
         """The parts of all texts, and which texts were truncated. starts: target ids that translations begin with."""
-        sources = self.tokenizers.source.encode(["" if text.isspace() else text for text in texts])
-        longest = min([self.batching.max_source_length, *self._longest_sources])
+        sources = self._source_ids(texts)
+        longest = min(self.batching.max_source_length, self.engine.longest_source or self.batching.max_source_length)
         parts: list[Part] = []
         truncated = set()
         for text, (ids, number, start) in enumerate(zip(sources, numbers, starts, strict=True)):
+            if start and not ids:
+                raise UserError(f"text {number + 1} is blank, and so is its translation: no prefix can be forced on it")
             cuts = cut_points(self.tokenizers.source.pieces(ids), longest) if ids else []
             if len(cuts) > 1 and self.batching.long_lines == "truncate":
                 cuts = [longest]
@@ -190,6 +192,10 @@ class Translator:
             for part, (low, high) in enumerate(zip([0, *cuts], cuts, strict=False)):
                 parts.append(Part(text, ids[low:high], number + part * PART_NUMBERS, [] if part else start))
         return parts, truncated
+
+    def _source_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Without EOS; [] for a blank text, which is never translated."""
+        return self.tokenizers.source.encode(["" if text.isspace() else text for text in texts])
 
     def score(
         self, sources: Iterable[str], targets: Iterable[str | Sequence[str]], *, search: Search | None = None
@@ -204,7 +210,7 @@ class Translator:
             yield from self._score([pair[0] for pair in window], [pair[1] for pair in window], search or self.search)
 
     def _score(self, sources: list[str], targets: list[str | Sequence[str]], search: Search) -> Iterator[ScoredPair]:
-        source_ids = self.tokenizers.source.encode(sources)
+        source_ids = self._source_ids(sources)
         target = self.tokenizers.target
         texts = iter(target.encode([one for one in targets if isinstance(one, str)]))
         target_ids = [next(texts) if isinstance(one, str) else self._ids(one) for one in targets]
@@ -258,6 +264,8 @@ class Translator:
                     heads=joint_attention(candidate),
                 )
             )
+        if len(parts) > 1:
+            nbest.sort(key=lambda one: (not one.finished, -one.score))
         return Translation(nbest, source_tokens, len(parts), truncated)
 
 

@@ -87,6 +87,8 @@ def create_positions(
     if kind not in POSITIONS:
         raise UserError(f"positions={kind!r} is unknown; choose one of {', '.join(POSITIONS)}")
     if kind in ("rotary", "none"):
+        if position_width is not None:
+            raise UserError(f"position_width={position_width} needs positions=sinusoidal or learned, not {kind}")
         return NoPositions(width)
     vectors_width = width if position_width is None else position_width
     vectors = SinusoidalPositions(vectors_width) if kind == "sinusoidal" else LearnedPositions(vectors_width, maximum)

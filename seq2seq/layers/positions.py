@@ -65,8 +65,10 @@ class LearnedPositions(Positions):
 
     def __init__(self, width: int, maximum: int):
         super().__init__()
-        if min(width, maximum) < 1:
-            raise UserError(f"LearnedPositions: width and maximum must be positive, got {width} and {maximum}")
+        if width < 1:
+            raise UserError(f"LearnedPositions: width must be positive, got {width}")
+        if maximum < 2:
+            raise UserError(f"maximum_positions={maximum} must be at least 2: one token and the end of the sentence")
         self.width = width
         self.weight = nn.Parameter(torch.empty(maximum, width).normal_(std=width**-0.5))
 

@@ -78,7 +78,8 @@ class GRULayer(nn.Module):
         turn = 2 * self.width
         reset, update = torch.sigmoid(gates[:, :turn] + recurrent[:, :turn]).chunk(2, dim=1)
         candidate = torch.tanh(torch.addcmul(gates[:, turn:], reset, recurrent[:, turn:]))
-        return (torch.lerp(candidate, hidden, update),)
+        # Under autocast the gates may be narrower than the state, which keeps its type.
+        return (torch.lerp(candidate.to(hidden.dtype), hidden, update.to(hidden.dtype)),)
 
 
 class LSTMLayer(nn.Module):
@@ -186,9 +187,10 @@ class RecurrentEncoder(nn.Module):
         if bidirectional and width % 2:
             raise UserError(f"width={width} must be even: a bidirectional encoder gives half of it to each direction.")
         each = width // 2 if bidirectional else width
-        widths = [input_width] + [width] * (layers - 1)
-        self.forwards = nn.ModuleList(create_layer(cell, below, each) for below in widths)
-        self.backwards = nn.ModuleList(create_layer(cell, below, each) for below in widths if bidirectional)
+        self.forwards, self.backwards = (
+            nn.ModuleList(create_layer(cell, width if i else input_width, each) for i in range(count))
+            for count in (layers, layers * bidirectional)
+        )
         self.dropout = Dropout(dropout)
 
     def forward(self, inputs: Tensor, mask: Tensor) -> tuple[Tensor, tuple[LayerState, ...]]:

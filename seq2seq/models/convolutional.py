@@ -129,7 +129,7 @@ class ConvolutionalDecoder(nn.Module):
         self.layers = nn.ModuleList(
             ConvolutionalDecoderLayer(embedding_width, width, kernel, dropout, attention) for _ in range(layers)
         )
-        self.narrow = _linear(width, embedding_width, dropout)
+        self.narrow = _linear(width, embedding_width, 0.0)
         self.dropout = Dropout(dropout)
         self.history = (width, kernel - 1)
 

@@ -145,8 +145,8 @@ def create_rnn(
     """The fixed-context model.
 
     cell: "gru" or "lstm". context: "every_step" (Cho et al. 2014) or "initial_state" (Sutskever et al. 2014, whose
-    model also has reverse_source=true, bidirectional=false, cell="lstm", layers=4). readout: "tanh" or "maxout", for
-    context="every_step".
+    model also has reverse_source=true, bidirectional=false, cell="lstm", layers=4). readout: "tanh" or "maxout"; with
+    context="initial_state" there is none, and it stays "tanh".
     """
     source_embedding, target_embedding, output = create_vocabulary_layers(
         source_vocabulary, target_vocabulary, joint_vocabulary, tie_embeddings, embedding_width, width, word_dropout
@@ -166,6 +166,8 @@ def create_rnn(
             dropout,
         )
     elif context == "initial_state":
+        if readout != "tanh":
+            raise UserError(f"readout={readout!r} needs context=every_step; leave it at tanh with initial_state.")
         decoder = InitialStateDecoder(
             target_embedding, RecurrentStack(cell, embedding_width, width, layers, dropout), dropout
         )

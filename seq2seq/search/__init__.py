@@ -2,6 +2,7 @@
 
 from seq2seq.search.beam import BeamSearch
 from seq2seq.search.greedy import GreedySearch
+from seq2seq.search.methods import METHODS, method_name, with_options
 from seq2seq.search.options import Search
 from seq2seq.search.penalties import Ranking
 from seq2seq.search.sampling import Sampling
@@ -9,6 +10,7 @@ from seq2seq.search.scoring import Scored, score_pairs
 from seq2seq.search.steps import EnsembleState, decode_batch, ensemble_step, model_step
 
 __all__ = [
+    "METHODS",
     "BeamSearch",
     "EnsembleState",
     "GreedySearch",
@@ -18,6 +20,8 @@ __all__ = [
     "Search",
     "decode_batch",
     "ensemble_step",
+    "method_name",
     "model_step",
     "score_pairs",
+    "with_options",
 ]

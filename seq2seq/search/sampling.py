@@ -76,7 +76,10 @@ class Sampling(Options):
 
     def draw(self, log_probs: Tensor, uniform: Tensor) -> Tensor:
         """log_probs (A, K, V), uniform (A, K) in [0, 1) -> tokens (A, K), by inverting the distribution function."""
-        scaled = log_probs.double() / self.temperature
+        log_probs = log_probs.double()
+        if self.temperature < COLD:
+            log_probs = log_probs - log_probs.amax(-1, keepdim=True).clamp(min=-1e300)
+        scaled = log_probs / self.temperature
         tokens = None
         if self.top_k or self.top_p < 1:
             size = min(self.top_k or scaled.shape[-1], scaled.shape[-1])
@@ -94,6 +97,9 @@ class Sampling(Options):
         return (choice if tokens is None else tokens.gather(-1, choice)).squeeze(-1)
 
 
+COLD = 1e-6
+"""Below it, dividing by the temperature may overflow: log-probabilities are taken relative to the greatest, which
+stays 0."""
 DRAWS = 64
 """Random numbers are drawn for so many steps at once."""
 

@@ -115,11 +115,13 @@ class Validator:
             rows = batch.rows.tolist()
             wanted = bool(self.sample_rows.intersection(rows)) and model.attends
             nbest = decode_batch(model, self.search, batch.source, batch.source_mask, with_weights=wanted)
-            for place, (row, best) in enumerate(zip(rows, nbest, strict=True)):
-                hypotheses[row] = self.decode(best[0].tokens)
+            for place, (row, (best, *_)) in enumerate(zip(rows, nbest, strict=True)):
+                source = batch.source[place][batch.source_mask[place]].tolist()
+                if len(source) == 1 or self.sources[row].isspace():
+                    best = Hypothesis([], 0.0, 0.0, True)  # as the translator, which never shows a model blank text
+                hypotheses[row] = self.decode(best.tokens)
                 if row in self.sample_rows:
-                    source = batch.source[place][batch.source_mask[place]].tolist()
-                    samples.append(self._sample(row, source, best[0], hypotheses[row]))
+                    samples.append(self._sample(row, source, best, hypotheses[row]))
         if world > 1:
             gathered: list[Any] = [None] * world
             dist.all_gather_object(gathered, (found, hypotheses, samples))

@@ -238,6 +238,12 @@ class LargestTensor(torch.utils._python_dispatch.TorchDispatchMode):
         return result
 
 
+def test_a_radius_wider_than_the_sentence_costs_nothing():
+    for causal in (False, True):
+        wide, whole = (Windows.of(20, radius, causal) for radius in (2 * 10**9, 20))
+        assert wide == whole and wide.span <= 3 * 20
+
+
 def elements(size, window, causal=True, dropout=0.0):
     own = MultiHeadAttention(D, H, dropout, window)
     query = torch.randn(1, size, D, requires_grad=True)

@@ -62,6 +62,14 @@ def test_the_effect_of_the_beam_is_added_to_the_run(folder: Path, capsys: pytest
     assert {key: found[0]["bleu"][key] for key in ("score", "low", "high")}.items() <= greedy.items()
 
 
+def test_a_single_option_changes_the_runs_own_search(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = metrics(folder)["splits"]["test"]
+    same = evaluate(capsys, "search.beam_size=2")
+    assert (same["bleu"], same["nll"]) == (kept["bleu"], kept["nll"])
+    found = evaluate(capsys, "search.max_length_a=0")["decoding"]["search"]
+    assert found == {**kept["decoding"]["search"], "max_length_a": 0}
+
+
 def test_scores_of_other_settings_are_not_added(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = metrics(folder)
     assert run(["evaluate", "checkpoint=run", "tokenize=char", "beam_sizes=[3]"]) == 0

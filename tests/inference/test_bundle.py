@@ -11,7 +11,7 @@ import yaml
 from safetensors.torch import load_file, save_file
 
 from seq2seq.errors import UserError
-from seq2seq.inference.build import build
+from seq2seq.inference.build import Allowance, build
 from seq2seq.inference.bundle import Bundle, load_bundle
 from seq2seq.inference.translator import Translator
 
@@ -75,11 +75,8 @@ def test_a_failed_save_leaves_the_old_bundle(tmp_path, monkeypatch):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_run_folder_and_checkpoint(tmp_path):
-    bundle = tiny.bundle()
-    run = tmp_path / "run"
-    (run / "checkpoints").mkdir(parents=True)
-    checkpoint = {
+def checkpoint_of(bundle):
+    return {
         "state_dict": {f"model.{name}": value for name, value in bundle.model.state_dict().items()}
         | {"criterion.weight": torch.ones(1)},
         "optimizer_states": [{"state": {}}],
@@ -92,7 +89,13 @@ def test_run_folder_and_checkpoint(tmp_path):
             "tokenizers": bundle.tokenizers.state(),
         },
     }
-    torch.save(checkpoint, run / "checkpoints" / "best.ckpt")
+
+
+def test_run_folder_and_checkpoint(tmp_path):
+    bundle = tiny.bundle()
+    run = tmp_path / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    torch.save(checkpoint_of(bundle), run / "checkpoints" / "best.ckpt")
     for path in (run, run / "checkpoints" / "best.ckpt"):
         loaded = load_bundle(path)
         assert outputs(loaded) == outputs(bundle)
@@ -142,6 +145,7 @@ def test_the_card_tells_what_is_known(tmp_path):
         lambda c: c.update(search={"_target_": "seq2seq.attention.SoftAlignment"}),
         lambda c: c.update(search={"_target_": "seq2seq.search.BeamSearch", "beam_size": 0}),
         lambda c: c.update(search={"_target_": "seq2seq.search.model_step", "model": 1}),
+        lambda c: c.update(search=[1]),
         lambda c: c.update(languages="en-de"),
         lambda c: c.update(format=2),
         lambda c: c.pop("format"),
@@ -154,6 +158,35 @@ def test_hostile_or_wrong_configs_are_refused(copy, change):
     edit(copy, change)
     with pytest.raises(UserError):
         load_bundle(copy)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"layers": 10**9},
+        {"positions": "learned", "maximum_positions": 4_000_000},
+        {"positions": "learned", "maximum_positions": 10**12},
+        {"feedforward_width": 10**7},
+        {"width": 10**11},
+        {"_target_": "seq2seq.models.create_rnn", "layers": 10**9, "width": 16, "embedding_width": 16},
+    ],
+    ids=str,
+)
+def test_a_config_that_asks_for_more_than_the_weights_hold_is_refused_before_it_gets_it(copy, options):
+    model = options if "_target_" in options else {**tiny.TRANSFORMER, **options}
+    edit(copy, lambda config: config.update(model=model))
+    with pytest.raises(UserError, match="bundle: model: the configured model is larger than its weights"):
+        load_bundle(copy)
+
+
+@pytest.mark.parametrize("name", ["transformer", "bahdanau", "luong", "rnn", "conv"])
+def test_an_allowance_counts_every_tensor_of_a_model(name, build_model):
+    weights = list(build_model(name).parameters())
+    with Allowance(weights) as allowance:
+        build_model(name)
+    size = sum(weight.numel() for weight in weights)
+    assert len(weights) <= 2 * len(weights) - allowance.tensors < 1.5 * len(weights)
+    assert size <= 2 * size - allowance.entries < 1.1 * size
 
 
 @pytest.mark.parametrize(
@@ -224,6 +257,45 @@ def test_a_checkpoint_that_would_run_code_is_refused(tmp_path):
     with pytest.raises(UserError):
         load_bundle(tmp_path / "evil.ckpt")
     assert not (tmp_path / "pwned").exists()
+
+
+NORM = "model.encoder.norm.weight"
+ENDLESS: list[object] = []
+ENDLESS.append(ENDLESS)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda c: c.update(state_dict=[1]),
+        lambda c: c["state_dict"].update({NORM: 1}),
+        lambda c: c["state_dict"].update({NORM: torch.ones(16).to_sparse()}),
+        lambda c: c["state_dict"].update({NORM: torch.ones(1).expand(16)}),
+        lambda c: c["state_dict"].update({NORM: torch.ones(16).to(torch.complex64)}),
+        lambda c: c["state_dict"].update({NORM: torch.full((16,), math.nan).to(torch.float8_e4m3fn)}),
+        lambda c: c["state_dict"].update({5: torch.ones(16), "model.": 1}),
+        lambda c: c.update(seq2seq="x"),
+        lambda c: c["seq2seq"].update(config=[]),
+        lambda c: c["seq2seq"].update(tokenizers=["tokenizer.model"]),
+        lambda c: c["seq2seq"].update(tokenizers={"tokenizer.model": "text"}),
+        lambda c: c["seq2seq"].update(tokenizers={"tokenizer.model": 300_000_000}),
+        lambda c: c["seq2seq"].update(tokenizers={"tokenizer.model": b"no model"}),
+        lambda c: c["seq2seq"].update(tokenizers={1: b""}),
+        lambda c: c["seq2seq"]["config"].update(model="transformer"),
+        lambda c: c["seq2seq"]["config"].update(model={**tiny.TRANSFORMER, "norm": ENDLESS}),
+        lambda c: c["seq2seq"]["config"].update(data=["en", "xx"]),
+        lambda c: c["seq2seq"]["config"].update(languages={"x": 1}),
+        lambda c: c["seq2seq"]["config"].update(languages=["en", "xx"]),
+        lambda c: c["seq2seq"]["config"].update(search=[1]),
+        lambda c: c["seq2seq"]["config"].update(search={"_target_": "seq2seq.search.BeamSearch", "beam_size": 0}),
+    ],
+)
+def test_damaged_checkpoints_are_refused_by_name(tmp_path, damage):
+    checkpoint = checkpoint_of(tiny.bundle())
+    damage(checkpoint)
+    torch.save(checkpoint, tmp_path / "last.ckpt")
+    with pytest.raises(UserError, match=r"last\.ckpt"):
+        load_bundle(tmp_path / "last.ckpt")
 
 
 def test_paths_that_are_no_checkpoint(tmp_path):

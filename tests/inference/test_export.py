@@ -1,4 +1,6 @@
 import itertools
+import math
+import re
 import sys
 
 import pytest
@@ -11,10 +13,10 @@ from seq2seq.inference.bundle import load_bundle
 from seq2seq.inference.ctranslate2_engine import decoding_options
 from seq2seq.inference.exporters import ctranslate2 as exporter
 from seq2seq.inference.exporters import export_ctranslate2
-from seq2seq.inference.exporters.verification import sample_ids
-from seq2seq.inference.translator import Batching, Translator
-from seq2seq.interfaces import BOS, EOS, PAD, UNK
-from seq2seq.search import BeamSearch, GreedySearch, Sampling
+from seq2seq.inference.exporters.verification import sample_ids, verify
+from seq2seq.inference.translator import Translator
+from seq2seq.interfaces import BOS, EOS, PAD, UNK, Hypothesis
+from seq2seq.search import BeamSearch, GreedySearch, Sampling, Scored
 
 TEXTS = tiny.sentences(24, seed=31)
 SAMPLE = tiny.sentences(12, seed=32)
@@ -173,15 +175,30 @@ def test_a_sample_leaves_room_for_the_longest_translation(sample):
     assert max(map(len, sample_ids(talkative({}), sample))) > max(map(len, chosen))
 
 
+def test_a_difference_that_is_no_number_counts_as_infinite():
+    class Engine:
+        def __init__(self, *values):
+            self.values = list(values)
+
+        def decode(self, sources, *_):
+            return [[Hypothesis([5], 0.0, 0.0, True)] for _ in sources]
+
+        def score(self, sources, *_):
+            return [Scored([5], self.values, 0.0, 0.0) for _ in sources]
+
+    for value in (math.nan, -math.inf):
+        found = verify(Engine(-1.0, -1.0), Engine(-1.0, value), [[5]], GreedySearch())
+        assert found.log_probability == math.inf and not found.agrees
+
+
 def test_positions_are_never_exceeded(tmp_path):
     export_ctranslate2(talkative({"positions": "learned", "maximum_positions": 40}), tmp_path / "model", sample=SAMPLE)
-    text = " ".join(TEXTS)
-    with pytest.raises(UserError, match="max_source_length to at most 39"):
-        list(Translator.load(tmp_path / "model").translate(text))
-    short = Translator.load(tmp_path / "model", batching=Batching(max_source_length=39))
-    (one,) = short.translate(text, search=GreedySearch(max_length_a=9, min_length_b=60))
+    translator, text = Translator.load(tmp_path / "model"), " ".join(TEXTS)
+    (one,) = translator.translate(text, search=GreedySearch(max_length_a=9, min_length_b=60))
     assert one.parts > 1
     assert len(one.tokens) == 39 * one.parts
+    with pytest.raises(UserError, match="a source of"):
+        list(translator.score([text], ["the cat"]))
 
 
 def test_forced_prefixes_are_refused(exported):
@@ -211,12 +228,19 @@ def test_what_is_no_export_or_a_broken_one(tmp_path):
     broken = (
         (whole.replace("format: 1", "format: 9"), "format 9"),
         ("format: 1\n", "section ctranslate2"),
-        ("format: 1\nctranslate2: {}\n", "positions"),
+        (re.sub(r"positions: \d+", "positions: 1", whole), "positions"),
+        (re.sub(r"positions: \d+", "positions: x", whole), "positions"),
+        (whole.replace("\nmodel:", "\nmodels:"), "export: the config names no model"),
+        (re.sub(r"(?s)\nsearch:.*?\n(?=\w)", "\nsearch: [1]\n", whole), "export: search._target_ is no search"),
     )
     for text, message in broken:
         config.write_text(text)
         with pytest.raises(UserError, match=message):
             Translator.load(tmp_path / "export")
+    config.write_text(whole)
+    tiny.tokenizers(byte_fallback=True).save(tmp_path / "export")
+    with pytest.raises(UserError, match=r"export: the tokenizers .* are not those of the config"):
+        Translator.load(tmp_path / "export")
     config.unlink()
     with pytest.raises(UserError, match="no tokenizer"):
         Translator.load(tmp_path / "export")

@@ -152,6 +152,39 @@ def test_limits_split_sources_and_end_outputs(exported):
             assert len(found.tokens) == 60
 
 
+def test_a_description_of_other_graphs_is_refused(exported, tmp_path):
+    _, folder, _, _ = exported
+    shutil.copytree(folder, tmp_path / "model")
+    whole = (folder / "onnx.json").read_text()
+
+    def drop(description):
+        del description["step"]["inputs"][-1]
+
+    def rename(description):
+        description["encoder"]["outputs"][0]["name"] += "s"
+
+    def turn(description):
+        description["step"]["inputs"][0]["axes"].reverse()
+
+    def limit(length, axis="steps"):
+        return lambda description: description["limits"].update({axis: length})
+
+    changes = [
+        *((change, "does not describe the graphs") for change in (drop, rename, turn)),
+        *((change, "is damaged: the limit") for change in (limit("x"), limit(None), limit(True), limit(1, "source"))),
+    ]
+    for change, message in changes:
+        description = json.loads(whole)
+        change(description)
+        (tmp_path / "model" / "onnx.json").write_text(json.dumps(description))
+        with pytest.raises(UserError, match=rf"onnx\.json {message}"):
+            Translator.load(tmp_path / "model")
+    (tmp_path / "model" / "onnx.json").write_text(whole)
+    (tmp_path / "model" / "encoder.onnx").write_bytes((folder / "step.onnx").read_bytes())
+    with pytest.raises(UserError, match="does not describe the graphs"):
+        Translator.load(tmp_path / "model")
+
+
 def test_an_export_that_does_not_agree_is_not_kept(exported, tmp_path, monkeypatch):
     """Graphs of other weights in place of the model's own."""
     bundle, folder, _, _ = exported
@@ -197,7 +230,7 @@ def test_from_the_command_line(tmp_path, capsys):
     (tmp_path / "out" / "step.onnx").write_bytes(b"nonsense")
     with pytest.raises(UserError, match=r"step\.onnx: ONNX Runtime cannot load it"):
         Translator.load(tmp_path / "out")
-    for text in ("{", "{}", '{"step": []}'):
+    for text in ("{", "{}", '{"step": []}', "[" * 100_000):
         (tmp_path / "out" / "onnx.json").write_text(text)
         with pytest.raises(UserError, match=r"onnx\.json is damaged"):
             Translator.load(tmp_path / "out")

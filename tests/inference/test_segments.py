@@ -1,6 +1,8 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seq2seq.errors import UserError
 from seq2seq.inference.segments import cut_points
 
 piece = st.sampled_from(["▁a", "b", "▁c", ".", ",", "。", "▁", "!"])
@@ -31,3 +33,5 @@ def test_wide_marks_need_no_space():
 
 def test_text_without_words_is_cut_where_it_must():
     assert cut_points(["x"] * 10, 4) == [4, 8, 10]
+    with pytest.raises(UserError, match="at most 0 tokens"):
+        cut_points(["x"] * 10, 0)

@@ -127,6 +127,14 @@ def test_long_texts_are_split(bundle, translator):
     assert one.alignment.shape == (len(one.tokens), len(one.source_tokens))
 
 
+def test_the_joint_translations_of_parts_come_best_first(bundle):
+    small = Translator([bundle], batching=Batching(max_source_length=12))
+    for seed in range(4):
+        (one,) = small.translate(" ".join(TEXTS[:4]), search=Sampling(n_best=6, temperature=3.0, seed=seed))
+        ranks = [(not candidate.finished, -candidate.score) for candidate in one.nbest]
+        assert one.parts > 1 and ranks == sorted(ranks)
+
+
 def test_long_texts_are_truncated_on_request(bundle):
     short = Translator([bundle], batching=Batching(max_source_length=20, long_lines="truncate"))
     (one,) = short.translate(" ".join(TEXTS[:12]))
@@ -141,6 +149,8 @@ def test_prefixes(translator):
     assert all(one.text.startswith(prefix) for one, prefix in zip(found, prefixes, strict=True))
     free = list(translator.translate(TEXTS))
     assert [a.text for a in found[::3]] == [b.text for b in free[::3]]
+    with pytest.raises(UserError, match="text 2 is blank"):
+        list(translator.translate(["a dog", "\u3000"], prefixes=["", "the cat"]))
 
 
 @pytest.mark.parametrize(
@@ -170,6 +180,8 @@ def test_a_blank_translation_of_a_blank_text_scores_as_in_translate(translator):
     alone = list(translator.score(["the cat.", "a dog"], ["a cat.", "the"]))
     assert [found[0].score, found[3].score] == [pytest.approx(one.score, abs=1e-5) for one in alone]
     assert [one.score for one in found[1:3]] == [0.0, 0.0] == [one.score for one in translator.translate([" ", ""])]
+    blank = ["\u3000", "\xa0", "\t", "\n"]
+    assert [one.score for one in translator.score(blank, [""] * 4)] == [0.0] * 4
 
 
 @pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(beam_size=3), Sampling(seed=2)])
@@ -204,7 +216,10 @@ def test_ensembles_share_their_tokenizers():
         Translator([one, tiny.bundle(tiny.RNN, 1, tiny.tokenizers(byte_fallback=True))])
 
 
-def test_memory_that_runs_out_halves_the_batch(translator, monkeypatch):
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("out of memory"), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+)
+def test_memory_that_runs_out_halves_the_batch(translator, monkeypatch, error):
     expected = facts(translator.translate(TEXTS))
     from seq2seq.inference import engines as module
 
@@ -213,7 +228,7 @@ def test_memory_that_runs_out_halves_the_batch(translator, monkeypatch):
     def scarce(models, search, source, mask, **options):
         sizes.append(len(source))
         if len(source) > 3:
-            raise torch.OutOfMemoryError("out of memory")
+            raise error
         return decode(models, search, source, mask, **options)
 
     monkeypatch.setattr(module, "decode_batch", scarce)
@@ -225,7 +240,7 @@ def test_memory_that_runs_out_halves_the_batch(translator, monkeypatch):
 
     def scarce_too(models, ranking, source, mask, targets):
         if len(source) > 3:
-            raise torch.OutOfMemoryError("out of memory")
+            raise error
         return score(models, ranking, source, mask, targets)
 
     monkeypatch.setattr(module, "score_pairs", scarce_too)

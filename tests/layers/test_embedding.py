@@ -112,3 +112,9 @@ def test_impossible_sizes(build):
 def test_unknown_positions_name_the_choices():
     with pytest.raises(UserError, match="'sinus' is unknown; choose one of sinusoidal, learned, rotary, none"):
         create_positions("sinus", 4, None, 10)
+
+
+@pytest.mark.parametrize("kind", ["rotary", "none"])
+def test_a_width_of_positions_needs_vectors(kind):
+    with pytest.raises(UserError, match=f"position_width=2 needs positions=sinusoidal or learned, not {kind}"):
+        create_positions(kind, 4, 2, 10)

@@ -132,7 +132,8 @@ def test_far_positions_in_half_precision():
     [
         (lambda: SinusoidalPositions(5), "must be even and positive, got 5"),
         (lambda: RotaryPositions(0), "must be even and positive, got 0"),
-        (lambda: LearnedPositions(4, 0), "must be positive, got 4 and 0"),
+        (lambda: LearnedPositions(0, 4), "must be positive, got 0"),
+        (lambda: LearnedPositions(4, 1), "maximum_positions=1 must be at least 2"),
         (lambda: ConcatenatedPositions(SinusoidalPositions(8), 8), "8 of 8 features leave none"),
     ],
 )

@@ -118,6 +118,12 @@ def test_reach_of_the_decoder():
     assert differs[0].tolist() == [False] + [True] * 5 + [False] * 2
 
 
+def test_the_variance_at_the_start_allows_for_dropout_where_inputs_are_dropped():
+    decoder = create(width=256, embedding_width=256, dropout=0.5).decoder
+    for linear, kept in ((decoder.widen, 0.5), (decoder.narrow, 1.0), (decoder.layers[0].query, 1.0)):
+        assert linear.weight.var().item() == pytest.approx(kept / 256, rel=0.05)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

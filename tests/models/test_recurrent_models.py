@@ -258,10 +258,11 @@ def test_fused_recurrence_passes_gradcheck():
     )
 
 
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
 @pytest.mark.parametrize("build", [create_rnn, create_bahdanau, create_luong])
-def test_mixed_precision_stays_close(build):
+def test_mixed_precision_stays_close(build, cell):
     attention = {} if build is create_rnn else {"attention": additive()}
-    model = build(**attention, **SIZES)
+    model = build(cell=cell, **attention, **SIZES)
     expected = features_of(model)
     with torch.autocast("cpu", torch.bfloat16):
         features = features_of(model)
@@ -285,6 +286,9 @@ def test_wrong_values_are_named():
         create_rnn(9, 9, True, width=8, embedding_width=6)
     with pytest.raises(UserError, match="context='sometimes'"):
         create_rnn(context="sometimes", **SIZES)
+    for readout in ("relu", "maxout"):
+        with pytest.raises(UserError, match=f"readout='{readout}'"):
+            create_rnn(context="initial_state", readout=readout, **SIZES)
     with pytest.raises(UserError, match="readout='relu'"):
         create_bahdanau(attention=additive(), readout="relu", **SIZES)
     with pytest.raises(UserError, match="cell='elman'"):

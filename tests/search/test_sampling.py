@@ -3,7 +3,7 @@ import torch
 from table_model import EOS, Table, rank
 
 from seq2seq.errors import UserError
-from seq2seq.search import Sampling
+from seq2seq.search import GreedySearch, Sampling
 from seq2seq.search.sampling import generator
 
 options = {"max_length_a": 0.0, "max_length_b": 6}
@@ -92,6 +92,18 @@ def test_extreme_draws_stay_inside():
     assert Sampling().draw(log_probs, uniform).tolist() == [[4, 5]]
     assert Sampling(top_p=0.5).draw(log_probs, uniform).tolist() == [[4, 4]]
     assert Sampling(temperature=1e-3).draw(log_probs, uniform).tolist() == [[4, 4]]
+
+
+@pytest.mark.parametrize("truncation", [{}, {"top_k": 3}, {"top_p": 0.9}])
+def test_a_tiny_temperature_is_greedy(truncation):
+    table = Table(6, 8, 9, seed=1)
+    greedy = [found[0].tokens for found in table.run(GreedySearch(**options))]
+    for temperature in (1e-5, 1e-7, 1e-300, 1e-320):
+        found = table.run(Sampling(temperature=temperature, **truncation, **options))
+        assert [best.tokens for (best,) in found] == greedy
+    forbidden = torch.full((1, 1, 6), -torch.inf)
+    uniform = torch.zeros(1, 1, dtype=torch.float64)
+    assert Sampling(temperature=1e-320).draw(forbidden, uniform).equal(Sampling().draw(forbidden, uniform))
 
 
 def test_generators_are_independent():

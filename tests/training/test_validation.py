@@ -72,6 +72,22 @@ def test_samples_show_text_and_attention() -> None:
         assert all(len(row) == len(sample.source_pieces) for row in sample.weights)
 
 
+def test_blank_sources_are_not_translated() -> None:
+    """As the translator does, so that valid BLEU is what evaluate finds."""
+    data, model = ToyData(valid=4), toy_model("transformer").eval()
+    data.splits["valid"][1] = ([], [5])
+    (sources, references), letters = data.pairs("valid"), Letters()
+    sources = [*sources[:2], "\u3000", sources[3]]
+    batches = list(data.evaluation_batches("valid", 100))
+    validator = Validator(
+        batches, sources, references, GreedySearch(), letters.decode, letters.pieces, letters.pieces, samples=4
+    )
+    result = validator(model, "cpu")
+    assert result is not None
+    assert [bool(text) for text in result.hypotheses] == [True, False, False, True]
+    assert [sample.target_pieces == ["</s>"] for sample in result.samples] == [False, True, True, False]
+
+
 def test_likelihood_by_segment() -> None:
     data, model = ToyData(valid=5), toy_model().eval()
     alone = {}

@@ -25,9 +25,10 @@ BATCH_TOKENS = 4096
 class Verification:
     """An exported model against ours, on a sample of `segments` sources.
 
-    log_probability: greatest difference of a token's log-probability in our greedy translations. greedy and beam:
-    shares of segments with the same tokens (beam: under the bundle's own search, where the two engines' methods differ
-    a little). ties: segments whose greedy tokens part where two tokens are equally probable; counted as the same.
+    log_probability: greatest difference of a token's log-probability in our greedy translations; infinite where one is
+    not finite. greedy and beam: shares of segments with the same tokens (beam: under the bundle's own search, where the
+    two engines' methods differ a little). ties: segments whose greedy tokens part where two tokens are equally
+    probable; counted as the same.
     """
 
     segments: int
@@ -76,11 +77,12 @@ def verify(ours: Engine, theirs: Engine, sources: Sequence[Ids], search: Search)
         [best.tokens for best, *_ in engine.decode(sources, greedy, BATCH_TOKENS)] for engine in (ours, theirs)
     )
     one, other = (engine.score(sources, wanted, greedy.ranking, BATCH_TOKENS) for engine in (ours, theirs))
-    difference = max(
+    differences = (
         abs(a - b)
         for left, right in zip(one, other, strict=True)
         for a, b in zip(left.token_log_probabilities, right.token_log_probabilities, strict=True)
     )
+    difference = max(each if math.isfinite(each) else math.inf for each in differences)
     apart = [place for place, tokens in enumerate(found) if tokens != wanted[place]]
     again = ours.score([sources[p] for p in apart], [found[p] for p in apart], greedy.ranking, BATCH_TOKENS)
     ties = sum(is_tie(one[place], scored) for place, scored in zip(apart, again, strict=True))
@@ -90,7 +92,7 @@ def verify(ours: Engine, theirs: Engine, sources: Sequence[Ids], search: Search)
         lists = [engine.decode(sources, plain, BATCH_TOKENS) for engine in (ours, theirs)]
         beam = sum(a[0].tokens == b[0].tokens for a, b in zip(*lists, strict=True)) / len(sources)
     same = (len(sources) - len(apart) + ties) / len(sources)
-    return Verification(len(sources), difference if math.isfinite(difference) else math.inf, same, ties, beam)
+    return Verification(len(sources), difference, same, ties, beam)
 
 
 def is_tie(one: Scored, other: Scored) -> bool:
