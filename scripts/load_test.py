@@ -31,12 +31,14 @@ def service(arguments: list[str]) -> Iterator[str]:
     command = [sys.executable, "-m", "seq2seq", "serve", "port=0", *arguments]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        line = process.stderr.readline()
-        found = re.search(r"http://\S+", line)
-        if found is None:
-            sys.exit(line + process.stderr.read())
+        told = ""
+        while (found := re.search(r"(http://\S+)  \(Ctrl-C stops\)", told)) is None:
+            line = process.stderr.readline()
+            if not line:
+                sys.exit(told)
+            told += line
         try:
-            yield found[0]
+            yield found[1]
         finally:
             process.terminate()
 

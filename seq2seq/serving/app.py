@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 import seq2seq
 from seq2seq.errors import UserError
 from seq2seq.inference.translation import Translation
-from seq2seq.serving import messages, pages
+from seq2seq.serving import messages, pages, sizes
 from seq2seq.serving.batcher import Batcher, Batching, QueueFull
 from seq2seq.serving.limits import Limits
 from seq2seq.serving.messages import Problem, TranslateRequest, TranslateResponse
@@ -35,13 +35,17 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     503: {"model": Problem, "description": "No translation within the time limit, or too many connections."},
 }
 
+ECHO = 100
+SHOWN = 10
+"""Errors of a malformed request that are told: a body may hold hundreds of thousands."""
+
 
 def create_app(models: Sequence[ServedModel], limits: Limits, batching: Batching) -> FastAPI:
     """The service of `models`; each gets a queue and a thread, which live until the application shuts down."""
     metrics = Metrics()
     served = {model.name: model for model in models}
     batchers = {
-        name: Batcher(model.translator, batching, limits.queue, metrics.batch_observer(name))
+        name: Batcher(model.translator, batching, limits.queue, limits.search, metrics.batch_observer(name))
         for name, model in served.items()
     }
     for name, batcher in batchers.items():
@@ -73,19 +77,22 @@ def create_app(models: Sequence[ServedModel], limits: Limits, batching: Batching
         request.check(limits)
         name = next(iter(served)) if request.model is None else request.model
         if name not in served:
-            raise UserError(f"there is no model {name!r}; served are {', '.join(served)}")
+            raise UserError(f"there is no model {name[:ECHO]!r}; served are {', '.join(served)}")
         translator = served[name].translator
-        search = messages.resolve_search(request.search, request.n_best, translator.search, limits, translator.batching)
+        sources = await asyncio.to_thread(sizes.measure, translator, request.texts)
+        search = messages.resolve_search(
+            request.search, request.n_best, translator.search, limits, sizes.longest_part(translator), sources
+        )
         alignment = request.alignment or request.heads
         if alignment:
-            ids = translator.tokenizers.source.encode(request.texts)
-            size = messages.attention_size([len(each) + 1 for each in ids], search, served[name].heads)
+            size = sum(sizes.attention_size(search, source, served[name].heads) for source in sources)
             if size > limits.attention:
                 raise UserError(
                     f"the attention of these texts could take {size} numbers; at most {limits.attention} are allowed: "
                     "ask for shorter or fewer texts, or without alignment"
                 )
-        futures = batchers[name].submit(request.texts, search, alignment)
+        needed = [sizes.search_size(search, source) for source in sources]
+        futures = batchers[name].submit(request.texts, search, alignment, needed)
         translations: list[Translation] = await asyncio.wait_for(
             asyncio.gather(*map(asyncio.wrap_future, futures)), limits.seconds
         )
@@ -127,7 +134,7 @@ def problem(status: int, detail: str, headers: dict[str, str] | None = None) -> 
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Every error is answered with a `Problem`; none repeats what the client sent."""
+    """Every error is answered with a `Problem`, which repeats at most ECHO characters of a name from the client."""
 
     @app.exception_handler(UserError)
     async def refused(_: Request, error: UserError) -> Response:
@@ -161,11 +168,11 @@ def add_error_handlers(app: FastAPI) -> None:
 def plain_errors(errors: Sequence[dict[str, Any]]) -> str:
     """pydantic's errors as "search.beam_size: input should be a valid integer; ...".
 
-    Of the branches of a union, which all complain, those that came furthest speak.
+    Of the branches of a union, which all complain, those that came furthest speak. The first SHOWN errors are told.
     """
     by_place: dict[str, str] = {}
-    for error in errors:
-        place = ".".join(str(part) for part in error["loc"][1:] if part not in ("str", "list[str]"))
+    for error in errors[:SHOWN]:
+        place = ".".join(str(part)[:ECHO] for part in error["loc"][1:] if part not in ("str", "list[str]"))
         message = "not valid JSON" if error["type"] == "json_invalid" else error["msg"][:1].lower() + error["msg"][1:]
         by_place.setdefault(place, message)
     return "; ".join(

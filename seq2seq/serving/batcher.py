@@ -39,12 +39,14 @@ class Batching:
 
 @dataclass(frozen=True)
 class Job:
-    """One text. number: its place in its request, which seeds random draws as in `seq2seq translate`."""
+    """One text. number: its place in its request, which seeds random draws as in `seq2seq translate`. size: see
+    `sizes.search_size`."""
 
     text: str
     number: int
     search: Search
     alignment: bool
+    size: int
     future: Future[Translation] = field(default_factory=Future)
     arrived: float = field(default_factory=time.monotonic)
 
@@ -52,7 +54,8 @@ class Job:
 class Batcher:
     """A queue before one translator, which only this object's thread uses.
 
-    observe: called with the number of texts of each batch.
+    capacity: texts that may wait. size: most that the jobs of one pass sum to (a job that exceeds it goes alone).
+    observe: called with the number of texts of each pass.
     """
 
     def __init__(
@@ -60,11 +63,13 @@ class Batcher:
         translator: Translator,
         batching: Batching,
         capacity: int,
+        size: int,
         observe: Callable[[int], Any] = lambda size: None,
     ) -> None:
         self._translator = translator
         self._batching = batching
         self._capacity = capacity
+        self._size = size
         self._observe = observe
         self._queue: deque[Job] = deque()
         self._changed = Condition()
@@ -74,29 +79,39 @@ class Batcher:
 
     @property
     def waiting(self) -> int:
-        """Texts in the queue."""
-        return len(self._queue)
+        """Texts in the queue that are still wanted."""
+        with self._changed:
+            return sum(not job.future.cancelled() for job in self._queue)
 
     @property
     def alive(self) -> bool:
         return self._thread.is_alive()
 
-    def submit(self, texts: Sequence[str], search: Search, alignment: bool) -> list[Future[Translation]]:
-        """One future a text; a future that is cancelled before its turn is left out.
+    def submit(
+        self, texts: Sequence[str], search: Search, alignment: bool, sizes: Sequence[int]
+    ) -> list[Future[Translation]]:
+        """One future a text; a future that is cancelled before its turn is left out. sizes: of the jobs.
 
         Raises:
             QueueFull: there is no room for all of them; none was taken.
         """
-        jobs = [Job(text, number, search, alignment) for number, text in enumerate(texts)]
+        jobs = [
+            Job(text, number, search, alignment, size)
+            for number, (text, size) in enumerate(zip(texts, sizes, strict=True))
+        ]
         with self._changed:
-            if self._closed or len(self._queue) + len(jobs) > self._capacity:
+            wanted = self._queue
+            if len(wanted) + len(jobs) > self._capacity:
+                wanted = deque(job for job in wanted if not job.future.cancelled())
+            if self._closed or len(wanted) + len(jobs) > self._capacity:
                 raise QueueFull
+            self._queue = wanted
             self._queue.extend(jobs)
             self._changed.notify()
         return [job.future for job in jobs]
 
     def close(self) -> None:
-        """Take no more, and return once everything taken is done."""
+        """Take no more, and return once everything taken is done or cancelled (a pass that runs is not broken off)."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -104,14 +119,15 @@ class Batcher:
 
     def _work(self) -> None:
         while batch := self._next():
-            jobs = [job for job in batch if job.future.set_running_or_notify_cancel()]
-            if jobs:
-                self._observe(len(jobs))
             groups: dict[tuple[Search, bool], list[Job]] = {}
-            for job in jobs:
+            for job in batch:
                 groups.setdefault((job.search, job.alignment), []).append(job)
-            for (search, alignment), group in groups.items():
-                self._translate(group, search, alignment)
+            for group in groups.values():
+                for jobs in passes(group, self._size):
+                    wanted = [job for job in jobs if not job.future.cancelled()]
+                    if wanted:
+                        self._observe(len(wanted))
+                        self._translate(wanted)
 
     def _next(self) -> list[Job]:
         """The texts of the next batch; none once closed and empty."""
@@ -122,23 +138,42 @@ class Batcher:
                 self._changed.wait_for(lambda: len(self._queue) >= self._batching.size or self._closed, max(0.0, left))
             return [self._queue.popleft() for _ in range(min(self._batching.size, len(self._queue)))]
 
-    def _translate(self, jobs: list[Job], search: Search, alignment: bool) -> None:
-        """Fill the futures. Where a batch fails, its texts are tried alone, so that only the culprit fails."""
+    def _translate(self, jobs: list[Job]) -> None:
+        """Fill the futures of jobs with the same options, which may be cancelled until then.
+
+        Where the jobs fail together, each is tried alone, so that only the culprit fails.
+        """
         try:
             found = self._translator.translate_window(
                 [job.text for job in jobs],
-                search=search,
-                alignment=alignment,
+                search=jobs[0].search,
+                alignment=jobs[0].alignment,
                 numbers=[job.number for job in jobs],
             )
         except Exception as error:
             if len(jobs) > 1:
                 for job in jobs:
-                    self._translate([job], search, alignment)
+                    if not job.future.cancelled():
+                        self._translate([job])
             else:
                 if not isinstance(error, UserError):
                     log.exception("a text of %d characters could not be translated", len(jobs[0].text))
-                jobs[0].future.set_exception(error)
+                if jobs[0].future.set_running_or_notify_cancel():
+                    jobs[0].future.set_exception(error)
             return
         for job, translation in zip(jobs, found, strict=True):
-            job.future.set_result(translation)
+            if job.future.set_running_or_notify_cancel():
+                job.future.set_result(translation)
+
+
+def passes(jobs: Sequence[Job], size: int) -> list[list[Job]]:
+    """The jobs in their order, in lists whose sizes sum to at most `size` (or of one job)."""
+    found: list[list[Job]] = []
+    room = 0
+    for job in jobs:
+        if not found or job.size > room:
+            found.append([])
+            room = size
+        found[-1].append(job)
+        room -= job.size
+    return found

@@ -13,9 +13,13 @@ class Limits:
     """Each keeps one client, or many, from taking the service down.
 
     body: bytes of a request (413). text: characters of one text, and texts: texts of one request (422). beam_size:
-    beams or samples of a text, output: tokens that a request may let one translation have, attention: attention
-    weights of one response (422). queue: texts that wait for one model (429). seconds: for a request's head to arrive
-    (else it is closed), for its body (408), and then for its translations (503). connections: open at once (503).
+    beams or samples of a text, output: tokens that a request may let one translation have, search: tokens that it may
+    let all beams or samples of a text have together, attention: attention weights of one response (422). queue: texts
+    that wait for one model (429). seconds: for a request's head to arrive (else it is closed), for its body (408), and
+    then for its translations (503). connections: open at once (503).
+
+    `search` also bounds the texts that are translated together, and so the memory of one pass. The model's own search
+    is never refused; a text that exceeds the bound with it is translated alone.
     """
 
     body: int = 1_000_000
@@ -23,6 +27,7 @@ class Limits:
     texts: int = 200
     beam_size: int = 20
     output: int = 2_000
+    search: int = 30_000
     attention: int = 1_000_000
     queue: int = 1_000
     seconds: float = 30.0

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
-from dataclasses import fields, replace
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from seq2seq.errors import UserError
 from seq2seq.inference.translation import Translation
-from seq2seq.inference.translator import Batching, with_n_best
-from seq2seq.search import BeamSearch, GreedySearch, Sampling, Search
+from seq2seq.inference.translator import with_n_best
+from seq2seq.search import METHODS, Search, with_options
 from seq2seq.serving.limits import Limits
-from seq2seq.serving.served import METHODS, method_name
+from seq2seq.serving.sizes import WIDTHS, Source, longest_output, search_size
 
 
 class SearchOptions(BaseModel):
@@ -108,42 +106,38 @@ class Problem(BaseModel):
 
 
 def resolve_search(
-    options: SearchOptions, n_best: int | None, own: Search, limits: Limits, batching: Batching
+    options: SearchOptions,
+    n_best: int | None,
+    own: Search,
+    limits: Limits,
+    longest: int,
+    sources: Sequence[Source],
 ) -> Search:
     """The search of a request on a model whose own search is `own`.
+
+    longest: source tokens that go through the model at once, at most. sources: the request's texts.
 
     Raises:
         UserError: an option that the method does not have, a value that it refuses, or one above the limits.
     """
     given = options.model_dump(exclude_none=True, exclude={"method"})
-    method = options.method or method_name(own)
-    kind = METHODS[method]
-    foreign = sorted(given.keys() - {field.name for field in fields(kind)})
-    if foreign:
-        raise UserError(f"search.{foreign[0]} is no option of {method} search")
-    base: Any = own if options.method is None else kind()
-    search = with_n_best(replace(base, **given), n_best)
+    search = with_n_best(with_options(METHODS[options.method]() if options.method else own, given), n_best)
     if search == own:
         return search
-    width = {BeamSearch: "beam_size", Sampling: "n_best"}.get(type(search))
+    width = WIDTHS.get(type(search))
     if width is not None and getattr(search, width) > limits.beam_size:
         raise UserError(f"search.{width}={getattr(search, width)}: at most {limits.beam_size} is allowed")
-    if longest_output(search, batching.max_source_length + 1) > limits.output:
+    if longest_output(search, Source(longest + 1, 1)) > limits.output:
         raise UserError(
             f"search.max_length_a and max_length_b allow translations of more than {limits.output} tokens; lower them"
         )
+    for place, source in enumerate(sources):
+        if (size := search_size(search, source)) > limits.search:
+            raise UserError(
+                f"all beams or samples of text {place + 1} together could have {size} tokens; at most {limits.search} "
+                "are allowed: lower search.beam_size, n_best, max_length_a or max_length_b, or shorten the text"
+            )
     return search
-
-
-def longest_output(search: BeamSearch | GreedySearch | Sampling | Any, source: int) -> int:
-    """Most tokens that a translation of `source` tokens may have."""
-    return max(1, math.floor(search.max_length_a * source + search.max_length_b))
-
-
-def attention_size(sources: Sequence[int], search: Any, heads: int) -> int:
-    """Most attention weights that translations of sources of so many tokens may carry."""
-    candidates = getattr(search, "n_best", 1)
-    return sum(candidates * heads * source * longest_output(search, source) for source in sources)
 
 
 def render(model: str, translations: Sequence[Translation], heads: bool, references: Sequence[str] | None) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, count
 from pathlib import Path
@@ -13,15 +13,10 @@ import torch
 
 from seq2seq.errors import UserError
 from seq2seq.inference.bundle import Bundle, count_parameters
+from seq2seq.inference.folders import checkpoint_name
 from seq2seq.inference.loading import find_device, load_model
 from seq2seq.inference.translator import Batching, Translator
-from seq2seq.search import BeamSearch, GreedySearch, Sampling, Search
-
-METHODS: dict[str, type[BeamSearch] | type[GreedySearch] | type[Sampling]] = {
-    "beam": BeamSearch,
-    "greedy": GreedySearch,
-    "sampling": Sampling,
-}
+from seq2seq.search import Search, method_name
 
 
 @dataclass(frozen=True)
@@ -54,16 +49,15 @@ class ServedModel:
         }
 
 
-def method_name(search: Search) -> str:
-    return next(name for name, kind in METHODS.items() if type(search) is kind)
-
-
 def load_models(
-    paths: Sequence[str | Path], device: str = "cpu", search: Search | None = None, batching: Batching | None = None
+    paths: Sequence[str | Path],
+    device: str = "cpu",
+    search: Search | Mapping[str, Any] | None = None,
+    batching: Batching | None = None,
 ) -> list[ServedModel]:
     """Every checkpoint (a run's folder, a bundle, a .ckpt or an export) as a model of its own, tried on one sentence.
 
-    search: instead of the checkpoints' own.
+    search: instead of the checkpoints' own, or changes of it, see Translator.load.
 
     Raises:
         UserError: none given, or one is missing, damaged or translates to no finite score.
@@ -76,7 +70,9 @@ def load_models(
     ]
 
 
-def _load(path: Path, name: str, device: torch.device, search: Search | None, batching: Batching | None) -> ServedModel:
+def _load(
+    path: Path, name: str, device: torch.device, search: Search | Mapping[str, Any] | None, batching: Batching | None
+) -> ServedModel:
     bundle = load_model(path, device)
     translator = Translator([bundle], search, batching, device)
     try:
@@ -95,14 +91,6 @@ def _load(path: Path, name: str, device: torch.device, search: Search | None, ba
         width=model.get("width"),
         heads=0 if attention is None else len(attention),
     )
-
-
-def checkpoint_name(path: Path) -> str:
-    """What people call it: the run's folder, or the bundle's own if it lies elsewhere."""
-    path = path.resolve()
-    if path.suffix == ".ckpt":
-        path = path.parent if path.parent.name == "checkpoints" else path.with_suffix("")
-    return path.parent.name if path.name in ("bundle", "checkpoints") and path.parent.name else path.name
 
 
 def run_folder(path: Path) -> Path | None:

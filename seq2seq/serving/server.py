@@ -27,10 +27,9 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=2048)
-    except OSError as error:
-        raise UserError(
-            f"cannot listen on {host}:{port}: {error.strerror or error}\nGive another port= or host=."
-        ) from error
+    except (OSError, TypeError, UnicodeError) as error:
+        reason = error.strerror or error if isinstance(error, OSError) else "that is no host name"
+        raise UserError(f"cannot listen on {host}:{port}: {reason}\nGive another port= or host=.") from error
 
 
 def address(listener: socket.socket) -> str:

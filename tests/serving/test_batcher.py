@@ -10,7 +10,7 @@ import pytest
 
 from seq2seq.errors import UserError
 from seq2seq.inference.translation import Candidate, Translation
-from seq2seq.search import BeamSearch, GreedySearch
+from seq2seq.search import BeamSearch, GreedySearch, Search
 from seq2seq.serving.batcher import Batcher, Batching, QueueFull
 
 GREEDY = GreedySearch()
@@ -20,11 +20,13 @@ class Echo:
     """Stands in for a translator: answers each text with itself, and notes what came together."""
 
     def __init__(self) -> None:
+        self.begun = threading.Event()
         self.calls: list[tuple[list[str], object, bool, list[int]]] = []
         self.gate = threading.Event()
         self.gate.set()
 
     def translate_window(self, texts, *, search, alignment, numbers):
+        self.begun.set()
         assert self.gate.wait(20)
         self.calls.append((texts, search, alignment, numbers))
         if "bad" in texts:
@@ -38,7 +40,11 @@ def echo():
 
 
 def batcher(echo: Echo, size: int = 8, seconds: float = 0.2, capacity: int = 100) -> Batcher:
-    return Batcher(echo, Batching(size, seconds), capacity)
+    return Batcher(echo, Batching(size, seconds), capacity, 10)
+
+
+def submit(queue: Batcher, texts: list[str], search: Search, alignment: bool, sizes: list[int] | None = None):
+    return queue.submit(texts, search, alignment, sizes or [1] * len(texts))
 
 
 def texts(futures: list[Future]) -> list[str]:
@@ -47,7 +53,7 @@ def texts(futures: list[Future]) -> list[str]:
 
 def test_requests_are_gathered_and_each_gets_its_own(echo):
     queue = batcher(echo, size=4, seconds=5)
-    first, second = queue.submit(["a", "b"], GREEDY, False), queue.submit(["c", "d"], GREEDY, False)
+    first, second = submit(queue, ["a", "b"], GREEDY, False), submit(queue, ["c", "d"], GREEDY, False)
     assert texts(first) == ["a", "b"]
     assert texts(second) == ["c", "d"]
     assert echo.calls == [(["a", "b", "c", "d"], GREEDY, False, [0, 1, 0, 1])]
@@ -56,17 +62,17 @@ def test_requests_are_gathered_and_each_gets_its_own(echo):
 
 def test_a_lone_text_does_not_wait_for_ever(echo):
     queue = batcher(echo, size=4, seconds=0.01)
-    assert texts(queue.submit(["a"], GREEDY, False)) == ["a"]
+    assert texts(submit(queue, ["a"], GREEDY, False)) == ["a"]
     queue.close()
 
 
 def test_different_options_go_separately(echo):
     queue = batcher(echo, size=4, seconds=5)
     asked = [
-        queue.submit(["a"], GREEDY, False),
-        queue.submit(["b"], BeamSearch(), False),
-        queue.submit(["c"], GREEDY, True),
-        queue.submit(["d"], BeamSearch(), False),
+        submit(queue, ["a"], GREEDY, False),
+        submit(queue, ["b"], BeamSearch(), False),
+        submit(queue, ["c"], GREEDY, True),
+        submit(queue, ["d"], BeamSearch(), False),
     ]
     assert [texts(futures) for futures in asked] == [["a"], ["b"], ["c"], ["d"]]
     assert [call[:3] for call in echo.calls] == [
@@ -79,18 +85,25 @@ def test_different_options_go_separately(echo):
 
 def test_no_batch_exceeds_its_size(echo):
     queue = batcher(echo, size=3)
-    assert texts(queue.submit(list("abcdefgh"), GREEDY, False)) == list("abcdefgh")
+    assert texts(submit(queue, list("abcdefgh"), GREEDY, False)) == list("abcdefgh")
     assert [len(call[0]) for call in echo.calls] == [3, 3, 2]
+    queue.close()
+
+
+def test_no_pass_exceeds_its_size_but_for_a_lone_text(echo):
+    queue = batcher(echo, size=6, seconds=5)
+    assert texts(submit(queue, list("abcdef"), GREEDY, False, [4, 6, 1, 20, 9, 1])) == list("abcdef")
+    assert [call[0] for call in echo.calls] == [["a", "b"], ["c"], ["d"], ["e", "f"]]
     queue.close()
 
 
 def test_one_bad_text_fails_alone(echo, caplog):
     queue = batcher(echo, size=3, seconds=5)
-    good, bad, other = queue.submit(["good", "bad", "other"], GREEDY, False)
+    good, bad, other = submit(queue, ["good", "bad", "other"], GREEDY, False)
     assert texts([good, other]) == ["good", "other"]
     with pytest.raises(RuntimeError, match="breaks the model"):
         bad.result(20)
-    assert texts(queue.submit(["x", "y", "z"], GREEDY, False)) == ["x", "y", "z"]
+    assert texts(submit(queue, ["x", "y", "z"], GREEDY, False)) == ["x", "y", "z"]
     assert "could not be translated" in caplog.text
     queue.close()
 
@@ -98,14 +111,14 @@ def test_one_bad_text_fails_alone(echo, caplog):
 def test_a_full_queue_takes_nothing_of_a_request(echo):
     echo.gate.clear()
     queue = batcher(echo, size=1, seconds=0, capacity=3)
-    busy = queue.submit(["busy"], GREEDY, False)
+    busy = submit(queue, ["busy"], GREEDY, False)
     while queue.waiting:
         pass
-    taken = queue.submit(["a", "b"], GREEDY, False)
+    taken = submit(queue, ["a", "b"], GREEDY, False)
     with pytest.raises(QueueFull):
-        queue.submit(["c", "d"], GREEDY, False)
+        submit(queue, ["c", "d"], GREEDY, False)
     assert queue.waiting == 2
-    last = queue.submit(["e"], GREEDY, False)
+    last = submit(queue, ["e"], GREEDY, False)
     echo.gate.set()
     assert texts([*busy, *taken, *last]) == ["busy", "a", "b", "e"]
     queue.close()
@@ -114,22 +127,50 @@ def test_a_full_queue_takes_nothing_of_a_request(echo):
 def test_cancelled_texts_are_left_out(echo):
     echo.gate.clear()
     queue = batcher(echo, size=1, seconds=0)
-    busy = queue.submit(["busy"], GREEDY, False)
+    busy = submit(queue, ["busy"], GREEDY, False)
     while queue.waiting:
         pass
-    (late,) = queue.submit(["late"], GREEDY, False)
+    (late,) = submit(queue, ["late"], GREEDY, False)
     assert late.cancel()
-    kept = queue.submit(["kept"], GREEDY, False)
+    kept = submit(queue, ["kept"], GREEDY, False)
     echo.gate.set()
     assert texts([*busy, *kept]) == ["busy", "kept"]
     assert ["late"] not in [call[0] for call in echo.calls]
     queue.close()
 
 
+def test_cancelled_texts_leave_their_places(echo):
+    echo.gate.clear()
+    queue = batcher(echo, size=1, seconds=0, capacity=10)
+    busy = submit(queue, ["busy"], GREEDY, False)
+    assert echo.begun.wait(20)
+    late = submit(queue, list("abcdefghij"), GREEDY, False)
+    assert all(future.cancel() for future in late[:9])
+    assert queue.waiting == 1
+    kept = submit(queue, ["k", "l"], GREEDY, False)
+    with pytest.raises(QueueFull):
+        submit(queue, list("mnopqrst"), GREEDY, False)
+    echo.gate.set()
+    assert texts([*busy, late[9], *kept]) == ["busy", "j", "k", "l"]
+    queue.close()
+
+
+def test_closing_does_nothing_that_nobody_wants(echo):
+    """Of three texts of one batch the first two fail together and would be tried alone, the third is next."""
+    echo.gate.clear()
+    queue = batcher(echo, size=3, seconds=5)
+    futures = submit(queue, ["bad", "a", "b"], GREEDY, False, [5, 5, 1])
+    assert echo.begun.wait(20)
+    assert all(future.cancel() for future in futures)
+    echo.gate.set()
+    queue.close()
+    assert [call[0] for call in echo.calls] == [["bad", "a"]]
+
+
 def test_closing_finishes_what_was_taken_and_takes_no_more(echo):
     echo.gate.clear()
     queue = batcher(echo, size=2)
-    futures = queue.submit(list("abcde"), GREEDY, False)
+    futures = submit(queue, list("abcde"), GREEDY, False)
     closer = threading.Thread(target=queue.close)
     closer.start()
     echo.gate.set()
@@ -139,7 +180,7 @@ def test_closing_finishes_what_was_taken_and_takes_no_more(echo):
     assert not wait_for(futures, 0).not_done
     assert texts(futures) == list("abcde")
     with pytest.raises(QueueFull):
-        queue.submit(["f"], GREEDY, False)
+        submit(queue, ["f"], GREEDY, False)
 
 
 @pytest.mark.parametrize("values", [{"size": 0}, {"size": 1.5}, {"seconds": -1}, {"seconds": 60}])

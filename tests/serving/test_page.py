@@ -166,6 +166,23 @@ def test_errors_are_shown_kindly(driver, models):
     driver.get_log("browser")
 
 
+def test_an_attention_too_large_to_draw_is_left_out(driver, models):
+    with running(models[:1], Limits(attention=50)) as url:
+        driver.get(url)
+        field, shown = one(driver, "#text"), card(driver, "attentive")
+        field.clear()
+        field.send_keys("the old cat sees a dog.", Keys.ENTER)
+        ready(driver, "1 of 1 translations ready")
+        assert one(shown, ".translation").text == "eht dlo tac sees a god."
+        assert one(shown, ".map").text == "The attention of this text is too large to draw."
+        assert not shown.find_elements(By.TAG_NAME, "svg")
+        field.clear()
+        field.send_keys("a", Keys.ENTER)
+        WebDriverWait(driver, 30, 0.05).until(lambda _: shown.find_elements(By.TAG_NAME, "svg"))
+        assert "too large" not in shown.text
+    driver.get_log("browser")
+
+
 def test_what_people_type_is_never_taken_for_markup(page):
     translate(page, "<img src=x onerror=alert(1)> </script><b>cat</b>")
     assert not page.find_elements(By.CSS_SELECTOR, "main img, main b")

@@ -20,8 +20,9 @@ from service import KEPT, RNN, SOURCES, random_bundle
 
 from seq2seq.cli import run
 from seq2seq.errors import UserError
+from seq2seq.inference.folders import checkpoint_name
 from seq2seq.serving.limits import Limits
-from seq2seq.serving.served import checkpoint_name, load_models, unique_names
+from seq2seq.serving.served import load_models, unique_names
 from seq2seq.serving.server import listen
 
 ROOT = Path(__file__).parents[2]
@@ -71,8 +72,9 @@ def test_impossible_limits(values):
 def test_addresses():
     with listen("127.0.0.1", 0) as local:
         assert local.getsockname()[0] == "127.0.0.1"
-    with pytest.raises(UserError, match=r"cannot listen on no\.such\.host\.invalid:0"):
-        listen("no.such.host.invalid", 0)
+    for host in ("no.such.host.invalid", ".", "a" * 80, 127):
+        with pytest.raises(UserError, match=f"cannot listen on {re.escape(str(host))}:0"):
+            listen(host, 0)
 
 
 def test_names():

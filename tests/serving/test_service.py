@@ -102,6 +102,14 @@ def test_many_texts_n_best_and_attention(service, models):
         assert record["alignment"] == [pytest.approx(row, abs=2e-4) for row in mean]
 
 
+def test_a_pass_is_bounded_and_its_texts_are_answered_the_same(models):
+    with running(models[:1], Limits(search=1), Batching(64, 1.0)) as url:
+        records = translations(url, text=SOURCES)
+        assert counted(url, "seq2seq_batch_texts_count") == {("attentive",): len(SOURCES)}
+    for record, translation in zip(records, translator(models, "attentive").translate(SOURCES), strict=True):
+        assert same(record, translation.record())
+
+
 def test_samples_are_those_of_a_file_with_the_same_lines(service, models):
     options = {"method": "sampling", "seed": 3, "max_length_a": 1.0}
     records = translations(service, text=TEXTS, model="fixed", search=options)
@@ -161,6 +169,11 @@ WRONG = [
     ({"text": "a", "search": {"method": "sampling"}, "n_best": 21}, "search.n_best=21: at most 20 is allowed"),
     ({"text": "a", "search": {"method": "greedy", "beam_size": 2}}, "search.beam_size is no option of greedy search"),
     ({"text": "a", "search": {"max_length_b": 1e9}}, "more than 2000 tokens"),
+    (
+        {"text": ["a"] * 64, "search": {"method": "beam", "beam_size": 20, "max_length_a": 0, "max_length_b": 2000}},
+        "text 1 together could have 40000 tokens; at most 30000 are allowed",
+    ),
+    ({"text": "big " * 1200, "search": {"method": "sampling"}, "n_best": 20}, "at most 30000 are allowed"),
     ({"text": "a", "search": {"method": "magic"}}, "search.method: input should be 'beam', 'greedy' or 'sampling'"),
     ({"text": "a", "n_best": 9}, "n_best=9 exceeds search.beam_size=3"),
     ({"text": "a" * 5001}, "text 1 has 5001 characters; at most 5000 are allowed"),
@@ -175,6 +188,19 @@ def test_wrong_requests_are_explained(service, body, message):
     response = ask(service, **body)
     assert response.status_code == 422
     assert message in response.json()["detail"]
+
+
+def test_little_of_a_request_is_echoed(service):
+    for body in (
+        {"text": "a", "model": "m" * 5000},
+        {"text": "a", "f" * 5000: 1},
+        {"text": "a", **{f"{number}{'f' * 200}": 1 for number in range(2000)}},
+        {"text": list(range(100_000))},
+    ):
+        response = ask(service, **body)
+        assert response.status_code == 422
+        assert len(response.json()["detail"]) < 2000
+        assert "m" * 101 not in response.text and "f" * 101 not in response.text
 
 
 RAW = [

@@ -14,10 +14,7 @@
   };
 
   // Translating.
-  const ask = async (model, signal) => {
-    const began = performance.now();
-    const body = { text: text.value, model: model.name, heads: model.attends };
-    if (reference !== null) body.reference = reference;
+  const send = async (body, signal) => {
     let response;
     try {
       response = await fetch("translate", {
@@ -28,8 +25,17 @@
       throw new Error("The service does not answer. Is it still running?");
     }
     const answer = await response.json().catch(() => ({ detail: "The service is busy; try again in a moment." }));
-    if (!response.ok) throw new Error(answer.detail.charAt(0).toUpperCase() + answer.detail.slice(1).replace(/\.?$/, "."));
-    return { ...answer.translations[0], milliseconds: performance.now() - began };
+    return { ...answer, status: response.status };
+  };
+  const ask = async (model, signal) => {
+    const began = performance.now();
+    const body = { text: text.value, model: model.name, heads: model.attends };
+    if (reference !== null) body.reference = reference;
+    let answer = await send(body, signal);
+    const again = answer.status === 422 && model.attends;  // if this is answered, the attention alone was too large
+    if (again) answer = await send({ ...body, heads: false }, signal);
+    if (!answer.translations) throw new Error(answer.detail.charAt(0).toUpperCase() + answer.detail.slice(1).replace(/\.?$/, "."));
+    return { ...answer.translations[0], tooLarge: again, milliseconds: performance.now() - began };
   };
   const clear = (card) => {
     card.querySelector(".translation").textContent = "";
@@ -46,7 +52,9 @@
     if (!result.finished) facts.push("cut at the maximum length");
     card.querySelector(".scores").textContent = facts.join(" · ");
     const map = card.querySelector(".map");
-    if (map && result.heads && result.tokens.length) {
+    if (result.tooLarge) {
+      map.append(Object.assign(document.createElement("p"), { className: "note", textContent: "The attention of this text is too large to draw." }));
+    } else if (map && result.heads && result.tokens.length) {
       drawHeatmap(map, { source: result.source_tokens, target: result.tokens, weights: result.heads, title: "What it looked at" });
       const drawing = map.querySelector("svg");  // a long sentence scrolls before its labels become too small to read
       drawing.style.minWidth = `${Math.round(0.62 * drawing.getAttribute("width"))}px`;

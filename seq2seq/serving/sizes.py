@@ -1,0 +1,59 @@
+"""How much the translation of a text may take, at most."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from seq2seq.inference.translator import Translator
+from seq2seq.search import BeamSearch, Sampling
+
+WIDTHS = {BeamSearch: "beam_size", Sampling: "n_best"}
+"""The option that says how many hypotheses of a text are kept at once; other searches keep one."""
+
+
+class Source(NamedTuple):
+    """tokens: with an end mark for each part. parts: that it is cut into."""
+
+    tokens: int
+    parts: int
+
+
+def longest_part(translator: Translator) -> int:
+    """Most source tokens, without the end mark, that go through the model at once."""
+    longest = translator.batching.max_source_length
+    return min(longest, translator.engine.longest_source or longest)
+
+
+def measure(translator: Translator, texts: Sequence[str]) -> list[Source]:
+    """What each text becomes, or more."""
+    longest = longest_part(translator)
+    found = []
+    for ids in translator.tokenizers.source.encode(list(texts)):
+        tokens = len(ids) if translator.batching.long_lines == "split" else min(len(ids), longest)
+        parts = most_parts(tokens, longest)
+        found.append(Source(tokens + parts, parts))
+    return found
+
+
+def most_parts(tokens: int, longest: int) -> int:
+    """Of `segments.cut_points`, all of whose parts but the last have more than longest // 2 tokens."""
+    return 1 if tokens <= longest else math.ceil(tokens / (longest // 2 + 1))
+
+
+def longest_output(search: Any, source: Source) -> int:
+    """Tokens of one translation: a part of s tokens is given max(1, floor(a * s + b))."""
+    tokens: float = search.max_length_a * source.tokens + source.parts * max(1, search.max_length_b)
+    return math.floor(tokens)
+
+
+def search_size(search: Any, source: Source) -> int:
+    """Tokens of all hypotheses together, to which what the decoder keeps in memory is proportional."""
+    width = WIDTHS.get(type(search))
+    return (getattr(search, width) if width else 1) * longest_output(search, source)
+
+
+def attention_size(search: Any, source: Source, heads: int) -> int:
+    """Attention weights of all candidates."""
+    return int(getattr(search, "n_best", 1)) * heads * source.tokens * longest_output(search, source)
