@@ -186,11 +186,12 @@ def write_attention(translator: Translator, sources: Sequence[str], path: Path) 
 
 
 def write_word_counts(data: TranslationData, path: Path) -> None:
-    """How often each word occurs in the training targets; nothing for a stream, which is not read once more for it."""
-    from seq2seq.evaluation.words import count_words
+    """How often each word occurs in the training targets, for the KEPT_WORDS most frequent; nothing for a stream, which
+    is not read once more for it."""
+    from seq2seq.evaluation.words import KEPT_WORDS, count_words
 
     if data.streaming:
         return
     counts = count_words(text for batch in data.table("train").batches("target") for text in batch["target"])
     with atomic_write(path) as stream:
-        json.dump(dict(counts.most_common(200_000)), stream, ensure_ascii=False)
+        json.dump(dict(counts.most_common(KEPT_WORDS)), stream, ensure_ascii=False)

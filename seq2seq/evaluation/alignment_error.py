@@ -10,6 +10,8 @@ Link = tuple[int, int]
 """(source word, target word), both counted from 0."""
 
 WORD_START = "▁"
+WORD_START_BYTES = [f"<0x{byte:02X}>" for byte in WORD_START.encode()]
+"""How it begins a word that is spelt in byte pieces, as unknown words are with tokenizer=word."""
 
 
 def alignment_error_rate(
@@ -70,10 +72,11 @@ def word_weights(weights: np.ndarray, source_pieces: Sequence[str], target_piece
 
 
 def words_of_pieces(pieces: Sequence[str]) -> list[int]:
-    """The word, counted from 0, that each SentencePiece piece belongs to; '▁' starts a word."""
+    """The word, counted from 0, that each SentencePiece piece belongs to; '▁', or its three bytes, starts a word."""
     words: list[int] = []
     current = -1
-    for piece in pieces:
-        current += piece.startswith(WORD_START) or current < 0
+    for index, piece in enumerate(pieces):
+        spelt = list(pieces[index : index + 3]) == WORD_START_BYTES
+        current += piece.startswith(WORD_START) or spelt or current < 0
         words.append(current)
     return words

@@ -38,6 +38,13 @@ def word_count(text: str) -> int:
     return len(text.split())
 
 
+def hardly_spaced(texts: Sequence[str]) -> bool:
+    """Whether most of the texts of more than 20 characters have fewer than one white-space word in 15 of them, as those
+    of languages that are written without spaces: lengths in words then mean little."""
+    long = [text for text in texts if len(text) > 20]
+    return 2 * sum(len(text) > 15 * word_count(text) for text in long) > len(long)
+
+
 def rows_by_length(sources: Sequence[str]) -> list[tuple[int, int | None, list[int]]]:
     """(low, high, rows) of every length bucket that holds a segment. A blank source counts as one word."""
     lengths = [max(1, word_count(source)) for source in sources]

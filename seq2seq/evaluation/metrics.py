@@ -122,11 +122,14 @@ def evaluate_texts(
 def bleu_metric(
     tokenize: str = "13a", lowercase: bool = False, references: Sequence[Sequence[str]] | None = None
 ) -> BLEU:
-    """sacreBLEU's corpus BLEU. Raises UserError for a tokenizer that sacreBLEU does not have."""
+    """sacreBLEU's corpus BLEU. Raises UserError for a tokenizer that sacreBLEU does not have, or not here."""
     if tokenize not in BLEU.TOKENIZERS:
         known = ", ".join(sorted(BLEU.TOKENIZERS))
         raise UserError(f"sacreBLEU has no tokenizer {tokenize!r}; choose one of: {known}")
-    return BLEU(tokenize=tokenize, lowercase=lowercase, force=True, references=references)
+    try:
+        return BLEU(tokenize=tokenize, lowercase=lowercase, force=True, references=references)
+    except (RuntimeError, ImportError, OSError) as error:  # a package or a download that it needs
+        raise UserError(f"tokenize={tokenize} cannot be used here: {' '.join(str(error).split())}") from error
 
 
 def sentence_scores(

@@ -70,7 +70,8 @@ def require_same_signature(signatures: Mapping[str, str]) -> None:
         if signature != items[0][1]:
             raise UserError(
                 f"scores with different signatures cannot be compared: {items[0][0]} has {items[0][1]}, but {name} has "
-                f"{signature};\nscore both again with `seq2seq evaluate` and the same settings"
+                f"{signature}\n"
+                "Remove the older run's metrics.json and give its command again: it is scored anew, not trained."
             )
 
 

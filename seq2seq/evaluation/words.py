@@ -1,6 +1,7 @@
 """Which words and which n-grams a system gets right, as compare-mt (Neubig et al., 2019) asks."""
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -16,7 +17,16 @@ FREQUENCY_BUCKETS: tuple[tuple[int, int | None], ...] = (
 )
 """How often a word was seen, both ends included; None is open."""
 
-_WORD = re.compile(r"\w+|[^\w\s]")
+KEPT_WORDS = 200_000
+"""Words of the training targets whose counts a run keeps: the most frequent ones."""
+
+_PLANES = (*range(0x300, 0x20000), *range(0xE0000, 0xE1000))
+_MARKS = [chr(code) for code in _PLANES if unicodedata.category(chr(code)) in ("Mn", "Mc")]
+_BASIC = "".join(mark for mark in _MARKS if mark < "\U00010000")
+_BEYOND = "".join(mark for mark in _MARKS if mark >= "\U00010000")
+_WORD = re.compile(rf"\w+[{_BASIC}\w]*(?:(?=[\U00010000-\U0010ffff])[{_BEYOND}][{_BASIC}\w]*)*|[^\w\s]")
+"""Combining marks, which \\w lacks, stay inside words. Python's re is slow with classes that reach beyond U+FFFF: those
+are tried last, and only where such a character stands."""
 
 
 def split_words(text: str) -> list[str]:
@@ -32,22 +42,35 @@ def count_words(texts: Iterable[str]) -> Counter[str]:
     return counts
 
 
-def word_f1(hypotheses: Sequence[str], references: Sequence[str], frequency: Mapping[str, int]) -> list[dict[str, Any]]:
+def unlisted(counts: Mapping[str, int]) -> int:
+    """How often at most a word occurred that a run's counts lack: they may be of the KEPT_WORDS most frequent only."""
+    return min(counts.values()) if len(counts) >= KEPT_WORDS else 0
+
+
+def word_f1(
+    hypotheses: Sequence[str], references: Sequence[str], frequency: Mapping[str, int], missing: int = 0
+) -> list[dict[str, Any]]:
     """Precision, recall and F1 of words, grouped by how often the word was seen in training.
 
+    missing: how often at most a word was seen that `frequency` lacks; the buckets up to that count become one.
     A word of a hypothesis is right as often as its segment's reference has it. One entry a bucket of
     FREQUENCY_BUCKETS that a reference or hypothesis word falls into: {"low", "high", "words" (in the references),
     "precision", "recall", "f1"}, the last three between 0 and 1.
     """
+    first = _bucket(missing)
+
+    def bucket_of(word: str) -> int:
+        return max(first, _bucket(frequency.get(word, 0)))
+
     matched, proposed, wanted = Counter[int](), Counter[int](), Counter[int]()
     for hypothesis, reference in zip(hypotheses, references, strict=True):
         ours, theirs = Counter(split_words(hypothesis)), Counter(split_words(reference))
         for word, count in ours.items():
-            bucket = _bucket(frequency.get(word, 0))
+            bucket = bucket_of(word)
             proposed[bucket] += count
             matched[bucket] += min(count, theirs[word])
         for word, count in theirs.items():
-            wanted[_bucket(frequency.get(word, 0))] += count
+            wanted[bucket_of(word)] += count
     result = []
     for bucket, (low, high) in enumerate(FREQUENCY_BUCKETS):
         if not proposed[bucket] and not wanted[bucket]:
@@ -56,6 +79,7 @@ def word_f1(hypotheses: Sequence[str], references: Sequence[str], frequency: Map
         recall = matched[bucket] / wanted[bucket] if wanted[bucket] else 0.0
         f1 = 2 * matched[bucket] / (proposed[bucket] + wanted[bucket])
         words = wanted[bucket]
+        low = 0 if bucket == first else low
         result.append({"low": low, "high": high, "words": words, "precision": precision, "recall": recall, "f1": f1})
     return result
 

@@ -1,21 +1,21 @@
 """Everything a report says, as plain values: what report.json holds and the HTML and Markdown pages show."""
 
-import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
 from seq2seq.errors import UserError
-from seq2seq.evaluation.lengths import length_differences
+from seq2seq.evaluation.lengths import hardly_spaced, length_differences
 from seq2seq.evaluation.metrics import bleu_name, evaluate_texts, signature_settings
 from seq2seq.evaluation.significance import require_same_signature
-from seq2seq.evaluation.words import count_words, ngram_differences, ngram_matches, word_f1
+from seq2seq.evaluation.words import count_words, ngram_differences, ngram_matches, unlisted, word_f1
 from seq2seq.report.effects import against, effects
+from seq2seq.report.recipe import recipe
 from seq2seq.report.sentences import attention_examples, sentence_table
+from seq2seq.report.splits import METRICS, choose_split, comparable_splits, other_splits, part_scores, shared_texts
 from seq2seq.report.study import Run, Study, Texts
 from seq2seq.report.systems import System, average, average_buckets, average_number, find, group
 
-METRICS = ("bleu", "chrf", "ter", "comet")
 CURVE_POINTS = 250
 
 
@@ -29,14 +29,20 @@ def compare(study: Study, baseline: str | None = None, split: str | None = None)
     or `split` is unknown.
     """
     notes = list(study.notes)
-    split = _choose_split(study.runs, split)
-    texts = _shared_texts(study.runs, split)
+    split = choose_split(study.runs, split)
+    texts = shared_texts(study.runs, split)
     runs = [run for run in study.runs if split in run.metrics["splits"]]
     notes += [
         f"{run.name} went on from {run.metrics['checkpoint']}; its updates, tokens and time are those since then"
         for run in runs
         if run.metrics.get("checkpoint")
     ]
+    splits = comparable_splits(runs, split, notes)
+    if texts and hardly_spaced(texts.sources):
+        notes.append(
+            f"the sources of {split} hardly have spaces: lengths are in words between spaces, so that scores by length "
+            "and retention mean little here"
+        )
     settings = _settings(runs, split)
     runs += _score_outside(study.outside, split, texts, settings, notes)
     if not runs:
@@ -70,8 +76,8 @@ def compare(study: Study, baseline: str | None = None, split: str | None = None)
         },
         "bootstrap": first.metrics["splits"][split].get("bootstrap"),
         "systems": entries,
-        "other_splits": _other_splits(systems, split),
-        "parts": _parts(systems, split),
+        "other_splits": other_splits(systems, splits, split),
+        "parts": part_scores(systems, splits, split),
         "training": {system.name: _curve(system.runs[0].history) for system in systems if system.runs[0].history},
         "length_differences": {
             system.name: length_differences(_hypotheses(system, split), texts.references) for system in shown if texts
@@ -85,38 +91,9 @@ def compare(study: Study, baseline: str | None = None, split: str | None = None)
         if texts and shown
         else None,
         "attention": attention_examples(systems, split),
-        "reproduce": [_recipe(run) for run in runs if run.folder is not None],
+        "reproduce": [recipe(run) for run in runs if run.folder is not None],
         "notes": notes,
     }
-
-
-def _choose_split(runs: Sequence[Run], wanted: str | None) -> str:
-    each = [list(run.metrics["splits"] or run.texts) for run in runs]
-    common = [split for split in each[0] if all(split in splits for splits in each)]
-    if wanted is not None:
-        if wanted not in common:
-            raise UserError(f"not every run was scored on {wanted!r}; all have: {', '.join(common) or 'none'}")
-        return wanted
-    if not common:
-        raise UserError(
-            f"no test set was scored by every run: {runs[0].name} has {', '.join(each[0])}, others have not;"
-            "\nscore them with `seq2seq evaluate`, or report on runs of one data set only"
-        )
-    return next((split for split in ("test_joined", "test") if split in common), common[0])
-
-
-def _shared_texts(runs: Sequence[Run], split: str) -> Texts | None:
-    """The test set itself. Runs scored on different ones must not meet in a table."""
-    having = [run for run in runs if split in run.texts]
-    for run in having[1:]:
-        if run.texts[split].references != having[0].texts[split].references:
-            raise UserError(
-                f"{having[0].name} and {run.name} were scored on different references for {split!r} and cannot be "
-                "compared;\nname only the runs of one data set: runs=[FOLDER, FOLDER, ...]"
-            )
-        if run.texts[split].sources != having[0].texts[split].sources:
-            raise UserError(f"{having[0].name} and {run.name} translated different sources for {split!r}")
-    return having[0].texts[split] if having else None
 
 
 def _settings(runs: Sequence[Run], split: str) -> dict[str, Any]:
@@ -189,57 +166,6 @@ def _entry(system: System, split: str, test: Mapping[str, Any] | None) -> dict[s
     return entry
 
 
-def _other_splits(systems: Sequence[System], main: str) -> list[dict[str, Any]]:
-    names = dict.fromkeys(split for system in systems for run in system.runs for split in run.metrics["splits"])
-    result = []
-    for split in names:
-        having = [system for system in systems if all(split in run.metrics["splits"] for run in system.runs)]
-        if split == main or not having:
-            continue
-        tables = {
-            system.name: {
-                metric: average([run.metrics["splits"][split].get(metric) for run in system.runs])
-                for metric in (*METRICS, "retention")
-            }
-            for system in having
-        }
-        signatures = {
-            run.name: run.metrics["splits"][split]["bleu"]["signature"] for system in having for run in system.runs
-        }
-        require_same_signature(signatures)
-        signature = next(iter(signatures.values()))
-        segments = having[0].runs[0].metrics["splits"][split]["segments"]
-        result.append(
-            {
-                "split": split,
-                "segments": segments,
-                "systems": tables,
-                "signature": signature,
-                "bleu_name": bleu_name(signature),
-            }
-        )
-    return result
-
-
-def _parts(systems: Sequence[System], main: str) -> list[dict[str, Any]]:
-    """BLEU of the 1st, 2nd, ... part in each test set of joined segments that belongs to the main one:
-    {"split", "systems": {name: [{"part", "segments", "bleu"}]}}."""
-    base = re.sub(r"_(joined|x\d+)$", "", main)
-    names = dict.fromkeys(split for system in systems for run in system.runs for split in run.metrics["splits"])
-    found = []
-    for split in names:
-        if split != main and not re.fullmatch(rf"{re.escape(base)}_x\d+", split):
-            continue
-        tables = {}
-        for system in systems:
-            own = [run.metrics["splits"].get(split, {}).get("by_part") for run in system.runs]
-            if all(own):
-                tables[system.name] = average_buckets(own, lambda bucket: bucket["part"], ("bleu",))
-        if tables:
-            found.append({"split": split, "systems": tables})
-    return found
-
-
 def _curve(history: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Thin a long history, but keep every validation."""
     validations = [event for event in history if event.get("valid_bleu") is not None or event.get("valid_perplexity")]
@@ -253,10 +179,11 @@ def _words(systems: Sequence[System], split: str, texts: Texts | None) -> dict[s
         return None
     counted = next((run.word_counts for system in systems for run in system.runs if run.word_counts), None)
     frequency = counted or count_words(texts.references)
+    below = unlisted(counted) if counted else 0
     return {
         "counted_in": "training" if counted else "reference",
         "systems": {
-            system.name: word_f1(_hypotheses(system, split), texts.references, frequency) for system in systems
+            system.name: word_f1(_hypotheses(system, split), texts.references, frequency, below) for system in systems
         },
     }
 
@@ -283,19 +210,3 @@ def _title(runs: Sequence[Run], split: str) -> str:
     data = next((run.metrics["data"] for run in runs if run.metrics.get("data")), None)
     pair = "→".join(languages) if languages else ""
     return ", ".join(part for part in (" ".join(filter(None, (data, pair))), split) if part)
-
-
-def _recipe(run: Run) -> dict[str, Any]:
-    return {
-        "name": run.name,
-        "command": run.metrics.get("command") or f"seq2seq train --config-path {run.folder} --config-name config",
-        "config": run.config,
-        "versions": run.metrics.get("versions"),
-        "commit": run.metrics.get("commit"),
-        "created": run.metrics.get("created"),
-        "training": run.metrics.get("training"),
-        "splits": {
-            split: {key: scores[key]["signature"] for key in METRICS if scores.get(key)}
-            for split, scores in run.metrics["splits"].items()
-        },
-    }

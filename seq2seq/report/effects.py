@@ -6,8 +6,12 @@ from typing import Any
 from seq2seq.evaluation.significance import paired_bootstrap
 from seq2seq.report.systems import System, average
 
-IGNORED = {"seed", "run_dir", "name", "experiment", "hydra", "logger", "callbacks"}
-"""Keys that name or place a run without changing what is trained."""
+IGNORED = (
+    "seed", "run_dir", "name", "experiment", "hydra", "logger", "test_splits", "data.cache_dir",
+    "data.corpus.cache_dir", "callbacks.progress", "callbacks.samples", "callbacks.save_minutes",
+    "callbacks.save_every_n_steps",
+)  # fmt: skip
+"""Keys that name, place or show a run without changing what is trained."""
 
 
 def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[tuple[str, str, str]]:
@@ -15,8 +19,6 @@ def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[tup
 
     Two nodes that build different classes are one difference, named by the classes, whatever their other settings.
     """
-    first = {key: value for key, value in first.items() if key not in IGNORED}
-    second = {key: value for key, value in second.items() if key not in IGNORED}
     return _differences(first, second, "")
 
 
@@ -65,7 +67,7 @@ def effects(systems: Sequence[System], split: str, settings: Mapping[str, Any]) 
 
 
 def _differences(first: Any, second: Any, key: str) -> list[tuple[str, str, str]]:
-    if first == second:
+    if key in IGNORED or first == second:
         return []
     if isinstance(first, Mapping) and isinstance(second, Mapping):
         targets = first.get("_target_"), second.get("_target_")

@@ -215,4 +215,4 @@ def example_rows(report: Mapping[str, Any]) -> list[list[str]]:
     index = max(range(len(sentences["rows"])), key=lambda row: max(b[row] for b in bleu) - min(b[row] for b in bleu))
     outputs = [[name, system["hypotheses"][index]] for name, system in sentences["systems"].items()]
     given = [["source", sentences["sources"][index]], ["reference", sentences["references"][index]]]
-    return [["System", "Text"], *given, *outputs]
+    return [["System", "Text"], *([name, tables.literal(text)] for name, text in (*given, *outputs))]

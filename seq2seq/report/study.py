@@ -62,8 +62,9 @@ def collect(folders: str | Path | Sequence[str | Path], systems: Mapping[str, st
 
     Text files beside the runs, `NAME.hyp.txt` or `NAME.txt`, and the files named in `systems` are taken for outputs of
     other systems, one line a segment. Where there is no run, `SPLIT.src.txt` and `SPLIT.ref.txt` beside the
-    hypotheses give the test set. Unfinished or damaged runs and missing files become notes. Raises UserError for a
-    folder that is not there and for one with nothing to compare.
+    hypotheses give the test set. Unfinished or damaged runs, missing files and unreadable text files beside the runs
+    become notes. Raises UserError for a folder that is not there, for one with nothing to compare, and for a file of
+    `systems` that is not there or unreadable.
     """
     roots = [Path(folders)] if isinstance(folders, str | Path) else [Path(folder) for folder in folders]
     runs: list[Run] = []
@@ -78,7 +79,10 @@ def collect(folders: str | Path | Sequence[str | Path], systems: Mapping[str, st
                 runs.append(run)
         if not _is_run(root):
             for name, file in _hypothesis_files(root):
-                outside[name if name not in outside else str(file)] = _lines(file)
+                try:
+                    outside[name if name not in outside else str(file)] = _lines(file)
+                except UserError as error:
+                    notes.append(f"{name} was left out: {str(error).splitlines()[0]}")
             runs.extend(_bare_test_sets(root) if not runs else [])
     for name, path in (systems or {}).items():
         if not Path(path).is_file():
@@ -120,9 +124,7 @@ def _read_run(folder: Path, root: Path, notes: list[str]) -> Run | None:
         return None
     metrics = _json(folder / "metrics.json", notes, name)
     if not isinstance(metrics, dict) or not metrics.get("splits"):
-        notes.append(
-            f"{name} has no scores in metrics.json and was left out; run `seq2seq evaluate checkpoint={folder}`"
-        )
+        notes.append(f"{name} has no scores in metrics.json and was left out; remove that, and its command scores it")
         return None
     texts, attention = {}, {}
     for split in metrics["splits"]:

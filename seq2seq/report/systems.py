@@ -32,7 +32,7 @@ def group(runs: Sequence[Run]) -> list[System]:
     """Systems in order of their runs. Names lose what they all share: the seed, the data set, the common folder."""
     grouped: dict[str, list[Run]] = {}
     for run in runs:
-        members = grouped.setdefault(re.sub(r"[-_/]?seed[-_=]?\d+$", "", run.name) or run.name, [])
+        members = grouped.setdefault(_without_seed(run), [])
         members.append(run)
         if (members[0].folder is None) != (run.folder is None):
             raise UserError(
@@ -43,6 +43,18 @@ def group(runs: Sequence[Run]) -> list[System]:
     return [
         System(name, colour, members) for name, colour, members in zip(names, palette, grouped.values(), strict=True)
     ]
+
+
+def _without_seed(run: Run) -> str:
+    """The run's name without its own seed, wherever that stands, or else without the seed at its end.
+
+    Of "-seed1-from-big-seed1" the first is the run's own, the second that of the checkpoint it went on from.
+    """
+    own = rf"(^|[-_/])seed[-_=]?{re.escape(str(run.metrics.get('seed')))}(?![^-_/])"
+    name, found = re.subn(own, "", run.name, count=1)
+    if not found:
+        name = re.sub(r"[-_/]?seed[-_=]?\d+$", "", run.name)
+    return name.lstrip("-_/") or run.name
 
 
 def find(name: str, systems: Sequence[System]) -> System:

@@ -1,5 +1,7 @@
 """The summary: one row a system, in the terminal, in Markdown and on the page."""
 
+import html
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -108,7 +110,7 @@ def summary_rows(report: Mapping[str, Any]) -> list[list[str]]:
 
 def markdown_table(rows: Sequence[Sequence[str]], left: int = 1) -> str:
     """A Markdown table that also reads as plain text; the first `left` columns are left-aligned, the others right."""
-    escaped = [[text.replace("|", "\\|").replace("\n", " ") for text in row] for row in rows]
+    escaped = [[re.sub("[\r\n]", " ", text.replace("|", "\\|")) for text in row] for row in rows]
     widths = [max(3, *(len(row[i]) for row in escaped)) for i in range(len(escaped[0]))]
 
     def line(row: Sequence[str]) -> str:
@@ -120,6 +122,11 @@ def markdown_table(rows: Sequence[Sequence[str]], left: int = 1) -> str:
 
     rule = ["-" * width if i < left else "-" * (width - 1) + ":" for i, width in enumerate(widths)]
     return "\n".join([line(escaped[0]), line(rule), *(line(row) for row in escaped[1:])])
+
+
+def literal(text: str) -> str:
+    """Text as Markdown that is read as this very text."""
+    return html.escape(re.sub(r"([\\`*_~\[\]])", r"\\\1", text), quote=False)
 
 
 def print_summary(report: Mapping[str, Any], console: Console) -> None:

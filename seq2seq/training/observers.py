@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 logger = logging.getLogger(__name__)
+
+LABELLED = 60
+"""Pieces a side up to which the attention picture grows with them and shows them; a larger one has a fixed size."""
+
 Record = dict[str, Any]
 
 
@@ -146,7 +150,7 @@ class TensorBoardLog(Observer):
         self.attention_picture = attention_picture
         self._writer: SummaryWriter | None = None
         self._folder = Path()
-        self._purge: int | None = None
+        self._purge = 0
 
     @property
     def writer(self) -> SummaryWriter:
@@ -159,7 +163,7 @@ class TensorBoardLog(Observer):
 
     def start(self, run_dir: Path, progress: Progress, limits: Limits) -> None:
         self._folder = run_dir / "tensorboard"
-        self._purge = progress.update + 1 if progress.update else None
+        self._purge = progress.update + 1
 
     def record(self, record: Record) -> None:
         for name, value in record.items():
@@ -185,16 +189,18 @@ class TensorBoardLog(Observer):
 
 
 def draw_attention(sample: Sample) -> Any:
-    """A matplotlib figure of one sample's weights, target down, source across."""
+    """A matplotlib figure of one sample's weights, target down, source across; see LABELLED."""
     from matplotlib.figure import Figure
 
     assert sample.weights is not None
     height, width = len(sample.target_pieces), len(sample.source_pieces)
-    figure = Figure(figsize=(2 + 0.22 * width, 1.5 + 0.22 * height), layout="tight")
+    labelled = max(height, width) <= LABELLED
+    figure = Figure(figsize=(2 + 0.22 * width, 1.5 + 0.22 * height) if labelled else (10, 10), layout="tight")
     axes = figure.add_subplot()
     axes.imshow(sample.weights, cmap="Greys", vmin=0, aspect="auto")
-    axes.set_xticks(range(width), sample.source_pieces, rotation=90, fontsize=7, parse_math=False)
-    axes.set_yticks(range(height), sample.target_pieces, fontsize=7, parse_math=False)
+    if labelled:
+        axes.set_xticks(range(width), sample.source_pieces, rotation=90, fontsize=7, parse_math=False)
+        axes.set_yticks(range(height), sample.target_pieces, fontsize=7, parse_math=False)
     return figure
 
 

@@ -8,10 +8,31 @@ from hypothesis import strategies as st
 from seq2seq.evaluation.lengths import (
     LENGTH_BUCKETS,
     bucket_label,
+    hardly_spaced,
     length_differences,
     rows_by_length,
     split_like_reference,
 )
+
+CHINESE = "一个男人在公园里和他的狗一起玩耍、旁边有两个孩子看着。"
+THAI = "ผู้ชายคนหนึ่งกำลังเล่นกับสุนัขของเขา เด็กสองคนมองดูอยู่ข้างๆ"
+FINNISH = "Lentokonesuihkuturbiinimoottoriapumekaanikko odottaa epäjärjestelmällisyyttä."
+ENGLISH = "A man in a park plays with his dog."
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        ([CHINESE, "好。"], True),
+        ([THAI], True),
+        ([CHINESE, ENGLISH, ENGLISH], False),
+        ([FINNISH, ENGLISH], False),
+        (["好。"], False),
+    ],
+)
+def test_languages_without_spaces_are_noticed(texts, expected):
+    assert hardly_spaced(texts) is expected
+
 
 WORDS = st.lists(st.sampled_from("abcd"), max_size=6).map(" ".join)
 

@@ -1,10 +1,18 @@
 import pytest
 
-from seq2seq.evaluation.words import count_words, ngram_differences, ngram_matches, split_words, word_f1
+from seq2seq.evaluation import words
+from seq2seq.evaluation.words import count_words, ngram_differences, ngram_matches, split_words, unlisted, word_f1
 
 
 def test_words_and_marks():
     assert split_words("Der große Hund, ja!") == ["Der", "große", "Hund", ",", "ja", "!"]
+
+
+@pytest.mark.parametrize(
+    "word", ["हिन्दी", "தமிழ்", "cafe\u0301", "\U00011107\U00011127\U00011134\U00011107", "a\u0301b\u0301"]
+)
+def test_combining_marks_stay_inside_their_word(word):
+    assert split_words(f"({word} {word}।") == ["(", word, word, "।"]
 
 
 def test_f1_by_frequency_by_hand():
@@ -18,6 +26,16 @@ def test_f1_by_frequency_by_hand():
     assert buckets[2]["recall"] == pytest.approx(2 / 3)
     assert buckets[2]["f1"] == pytest.approx(2 / 3)
     assert (buckets[0]["f1"], buckets[1]["f1"]) == (0, 0)
+
+
+def test_words_that_the_counts_lack_are_not_called_unseen(monkeypatch):
+    monkeypatch.setattr(words, "KEPT_WORDS", 3)
+    counts = {"the": 1200, "dog": 7, "cat": 3}
+    assert unlisted({"the": 1}) == 0
+    assert unlisted(counts) == 3
+    buckets = word_f1(["the dog emu cat"], ["the dog zebra cat"], counts, unlisted(counts))
+    assert [(b["low"], b["high"], b["words"]) for b in buckets] == [(0, 4, 2), (5, 9, 1), (1000, None, 1)]
+    assert buckets[0]["f1"] == pytest.approx(0.5)
 
 
 def test_ngrams_one_gets_and_the_other_misses():

@@ -1,4 +1,6 @@
 import json
+import shlex
+from pathlib import Path
 
 import pytest
 from sacrebleu.metrics import BLEU
@@ -115,6 +117,50 @@ def test_different_test_sets_are_refused(tmp_path, make_run):
         compare(collect(tmp_path))
 
 
+def test_other_test_sets_whose_texts_differ_are_left_out(tmp_path, make_run):
+    for model in ("rnn", "conv"):
+        make_run(tmp_path / model, model, segments=6, splits=("test", "test_2017", "test_joined"))
+    for kind in ("src", "ref", "hyp"):
+        path = tmp_path / "conv" / f"test_joined.{kind}.txt"
+        path.write_text("another text\n" + path.read_text().split("\n", 1)[1])
+    report = compare(collect(tmp_path), split="test")
+    assert [other["split"] for other in report["other_splits"]] == ["test_2017"]
+    reason = "conv and rnn were scored on different references for 'test_joined'"
+    assert report["notes"] == [f"test_joined was left out: {reason}"]
+    with pytest.raises(UserError, match=f"{reason} and cannot be compared"):
+        compare(collect(tmp_path))
+
+
+def test_lengths_in_words_are_doubted_where_there_are_hardly_spaces(tmp_path, make_run):
+    folder = make_run(tmp_path / "conv", "conv", segments=6)
+    assert compare(collect(tmp_path))["notes"] == []
+    (folder / "test.src.txt").write_text("一二三四五六七八九十一二三四五六七八九十一二三四五六七八九十。\n" * 6)
+    [note] = compare(collect(tmp_path))["notes"]
+    assert note.startswith("the sources of test hardly have spaces: lengths are in words between spaces")
+
+
+def test_a_command_is_given_for_runs_that_kept_none(tmp_path, make_run, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_run(Path("my runs") / "rnn-seed1", "rnn", segments=5)
+    config = {"checkpoint": "big", "model": {"width": 8, "dropout": 0.1, "word_dropout": 0.2}}
+    make_run(Path("my runs") / "tuned-seed1", "conv", segments=5, config=config)
+    plain, tuned = (shlex.split(each["command"]) for each in compare(collect("my runs"))["reproduce"])
+    assert plain == [
+        *("seq2seq", "train", "--config-path", str(tmp_path / "my runs" / "rnn-seed1"), "--config-name", "config"),
+        *("run_dir=NEW", "hydra.run.dir=.", "hydra.output_subdir=null", "hydra/job_logging=none"),
+        "hydra/hydra_logging=none",
+    ]
+    assert {"model.dropout=0.1", "model.word_dropout=0.2"} < set(tuned)
+
+
+def test_seeds_are_averaged_wherever_they_stand_in_the_name(tmp_path, make_run):
+    for name in ("files-seed{}-from-big-seed1", "rnn-grammar-seed{}-optimizer.lr=0.1", "deep/seed{}", "seed{}0-x"):
+        for seed in (1, 2):
+            make_run(tmp_path / name.format(seed), "rnn", seed, segments=5)
+    names = set(by_name(compare(collect(tmp_path))))
+    assert names == {"files-from-big-seed1", "rnn-grammar-optimizer.lr=0.1", "deep", "seed10-x", "seed20-x"}
+
+
 def test_names_lose_the_words_that_all_begin_with(tmp_path, make_run):
     for model in ("rnn", "luong"):
         make_run(tmp_path / f"multi30k_tok_{model}-seed1", model, segments=5)
@@ -213,3 +259,9 @@ def test_differences_by_hand():
     assert differences(first, {**first, "a": {"c": [1, 2]}}) == [("a.b", "1", "none")]
     assert differences(first, {**first, "model": {"_target_": "x.B", "q": 7}}) == [("model", "A", "B")]
     assert differences(first, {**first, "checkpoint": "start"}) == [("checkpoint", "none", "start")]
+
+
+def test_what_only_shows_or_places_a_run_is_no_difference():
+    first = {"callbacks": {"average_last": 0, "samples": 4}, "data": {"cache_dir": "a", "corpus": {"cache_dir": "a"}}}
+    second = {"callbacks": {"average_last": 3, "samples": 8}, "data": {"cache_dir": "b", "corpus": {"cache_dir": "b"}}}
+    assert differences(first, second) == [("callbacks.average_last", "0", "3")]

@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 
 from seq2seq.report.draw import Chart, Point, Series, draw, log_ticks, nice_ticks, short_number, short_time, spread
-from seq2seq.report.render import build_report, script_json
+from seq2seq.report.render import build_report, example_rows, script_json
 from seq2seq.report.study import collect
-from seq2seq.report.tables import difference_text, markdown_table, p_text, print_summary, summary_table
+from seq2seq.report.tables import difference_text, literal, markdown_table, p_text, print_summary, summary_table
 
 EVIL = '</script><script>alert("x")</script><!-- <img src=x onerror=alert(1)> & \u2028'
 
@@ -205,6 +205,26 @@ def test_markdown_table_escapes():
         "| ---- | --: |",
         "| x\\|y |   1 |",
     ]
+
+
+def test_texts_in_markdown_are_read_as_they_are():
+    assert literal("<unk> A&amp;B *x* a_b `c` [d](e) ~f~ \\") == (
+        "&lt;unk&gt; A&amp;amp;B \\*x\\* a\\_b \\`c\\` \\[d\\](e) \\~f\\~ \\\\"
+    )
+    assert markdown_table([["a", "b"], ["x\r\ny\rz", "1"]]).splitlines()[2] == "| x  y z |   1 |"
+
+
+def test_example_rows_are_literal(built):
+    report = built[1]
+    texts = [text for _, text in example_rows(report)[1:]]
+    assert not any("<" in text for text in texts)
+    report = {**report, "sentences": {**report["sentences"], "rows": [0]}}
+    assert example_rows(report)[1][1] == "plain &amp; &lt;b&gt;bold&lt;/b&gt;"
+
+
+def test_sentences_take_the_direction_of_their_script(built):
+    for rule in (".line .text", ".ngrams tbody th", ".heatmap .words"):
+        assert re.search(re.escape(rule) + r" {[^}]*unicode-bidi: plaintext", built[2])
 
 
 def test_numbers_people_read():

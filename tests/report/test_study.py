@@ -120,9 +120,13 @@ def test_a_missing_or_undecodable_hypothesis_file_is_named(tmp_path, make_run):
     make_run(tmp_path / "conv", "conv", segments=3)
     with pytest.raises(UserError, match=r"hypothesis file of mine is not there: .*nowhere"):
         collect(tmp_path, {"mine": tmp_path / "nowhere"})
-    (tmp_path / "latin.hyp.txt").write_bytes(b"fine\ngr\xfcn\n")
-    with pytest.raises(UserError, match=r"latin.hyp.txt, line 2: not valid UTF-8"):
-        collect(tmp_path)
+    stray = tmp_path / "latin.txt"
+    stray.write_bytes(b"fine\ngr\xfcn\n")
+    with pytest.raises(UserError, match=r"latin.txt, line 2: not valid UTF-8"):
+        collect(tmp_path, {"mine": stray})
+    study = collect(tmp_path)
+    assert study.notes == [f"latin was left out: {stray}, line 2: not valid UTF-8."]
+    assert study.outside == {} and len(study.runs) == 1
 
 
 def test_lines_end_where_ours_end(tmp_path: Path) -> None:

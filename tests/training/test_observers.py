@@ -11,8 +11,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from toy import toy_fit, toy_model
 
 from seq2seq.training.limits import Limits
-from seq2seq.training.observers import History, TensorBoardLog, Terminal, clock
+from seq2seq.training.observers import History, TensorBoardLog, Terminal, clock, draw_attention
 from seq2seq.training.progress import Progress, Stopwatch
+from seq2seq.training.validation import Sample
 
 
 def test_history_is_cut_back_to_where_training_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -56,6 +57,27 @@ def test_tensorboard_repeats_nothing_after_a_resume(tmp_path: Path) -> None:
     log = EventAccumulator(str(tmp_path / "tensorboard"))
     log.Reload()
     assert [event.step for event in log.Scalars("train/loss")] == [5, 10, 15, 20]
+
+
+def test_tensorboard_drops_what_a_try_without_a_checkpoint_left(tmp_path: Path) -> None:
+    for loss in (1.0, 2.0):
+        log = TensorBoardLog()
+        log.start(tmp_path, Progress(), Limits())
+        for update in (1, 2):
+            log.record({"update": update, "train_loss": loss})
+        log.close()
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert [(event.step, event.value) for event in events.Scalars("train/loss")] == [(1, 2.0), (2, 2.0)]
+
+
+@pytest.mark.parametrize("pieces", [20, 300])
+def test_the_attention_picture_is_bounded(pieces: int) -> None:
+    sample = Sample(0, "", "", "", ["▁piece"] * pieces, ["▁piece"] * pieces, [[0.1] * pieces] * pieces)
+    figure = draw_attention(sample)
+    assert max(figure.get_size_inches()) <= 16
+    shown = {label.get_text() for label in figure.axes[0].get_xticklabels()}
+    assert ("▁piece" in shown) == (pieces == 20)
 
 
 def test_without_a_terminal_there_is_one_line_a_validation(
