@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from seq2seq import __version__
-from seq2seq.errors import UserError
+from seq2seq.errors import OUT_OF_MEMORY, UserError, out_of_memory
 
 INTERRUPTED = 130
 
@@ -50,8 +50,8 @@ def main(arguments: list[str] | None = None) -> None:
 def run(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         width = max(map(len, COMMANDS))
-        print(USAGE.format(commands="\n".join(f"  {name:<{width}}  {text}" for name, text in COMMANDS.items())))
-        return 0 if arguments else 2
+        commands = "\n".join(f"  {name:<{width}}  {text}" for name, text in COMMANDS.items())
+        return guarded(say, USAGE.format(commands=commands)) or (0 if arguments else 2)
     if arguments[0] == "--version":
         print(__version__)
         return 0
@@ -63,8 +63,7 @@ def run(arguments: list[str]) -> int:
     from seq2seq.commands import configuration
 
     if {"-h", "--help"} & set(rest):
-        print(configuration.help_text(command))
-        return 0
+        return guarded(say, configuration.help_text(command, rest))
     return guarded(configuration.launch, command, import_module(f"seq2seq.commands.{command}").main, rest)
 
 
@@ -85,8 +84,14 @@ def guarded(function: Callable[..., int | None], *arguments: Any) -> int:
         if error.strerror is None:
             raise
         return fail(f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
-    except MemoryError:
-        return fail("out of memory; lower data.max_tokens or model.width")
+    except (MemoryError, RuntimeError) as error:
+        if not out_of_memory(error):
+            raise
+        return fail(OUT_OF_MEMORY)
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
 
 
 def fail(message: str, status: int = 2) -> int:

@@ -23,13 +23,14 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from seq2seq.commands import configuration, runs
 from seq2seq.commands.choices import quoted, search_path
+from seq2seq.commands.preflight import check_values
 from seq2seq.commands.report import write_report
 from seq2seq.commands.starting import load_start
 from seq2seq.commands.suggestions import nearest
-from seq2seq.commands.train import check_values, train
+from seq2seq.commands.train import train
 from seq2seq.commands.validation import check
 from seq2seq.commands.workers import leading
-from seq2seq.errors import UserError
+from seq2seq.errors import OUT_OF_MEMORY, UserError, out_of_memory
 from seq2seq.training.interruption import TrainingInterrupted
 
 OWN = ("models", "experiments", "seeds", "systems", "baseline")
@@ -203,11 +204,11 @@ def run_job(config: DictConfig, progress: Progress) -> int:
         if error.strerror is None:
             raise
         raise UserError(f"{name}: {error.filename or ''}: {error.strerror}") from error
-    except MemoryError as error:
-        raise UserError(f"{name}: out of memory; lower data.max_tokens or model.width") from error
     except TrainingInterrupted as stop:
         return stop.exit_code
-    except Exception:
+    except Exception as error:
+        if out_of_memory(error):
+            raise UserError(f"{name}: {OUT_OF_MEMORY}") from error
         traceback.print_exc()
         raise
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -127,8 +127,12 @@ def _composition() -> Iterator[None]:
         restore_gh_from_backup(outer)
 
 
-def help_text(command: str) -> str:
-    """What `seq2seq COMMAND --help` prints: the command's self-documenting YAML file, and the groups' choices."""
+def help_text(command: str, arguments: Iterable[str] = ()) -> str:
+    """What `seq2seq COMMAND [GROUP=OPTION ...] --help` prints: the command's self-documenting YAML file and the groups'
+    choices, or the files of the options that are named."""
+    named = [tuple(text.split("=", 1)) for text in arguments if "=" in text]
+    if named := [(group, option) for group, option in named if option in groups().get(group, ())]:
+        return "\n".join(f"# {group}={option}\n{_option_text(group, option)}" for group, option in named)
     text = (config_dir() / f"{command}.yaml").read_text(encoding="utf-8")
     keys = re.sub(r"^  # hydra:\n(?:  - .*\n)*", "", text, flags=re.MULTILINE).split("\n# hydra:")[0].rstrip()
     lines = [f"usage: seq2seq {command} [key=value ...] [-m] [--cfg job] [--config-dir DIR]", "", keys, "", "Choices:"]
@@ -136,7 +140,16 @@ def help_text(command: str) -> str:
         if group.endswith("/common"):
             continue
         lines.append(f"  {group}: {', '.join(options)}")
+    lines += ["", f"The keys of a choice: seq2seq {command} GROUP=OPTION --help"]
     return "\n".join(lines)
+
+
+def _option_text(group: str, option: str) -> str:
+    """An option's file, after the files that it includes in the same place."""
+    text = (config_dir() / group / f"{option}.yaml").read_text(encoding="utf-8")
+    content: Any = OmegaConf.to_container(OmegaConf.create(text))
+    included = [entry for entry in content.get("defaults", []) if isinstance(entry, str) and entry != "_self_"]
+    return "\n".join([*(_option_text(group, entry.removesuffix("@_here_")) for entry in included), text])
 
 
 def explain(error: Exception, command: str, overrides: list[str]) -> str:

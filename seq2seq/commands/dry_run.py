@@ -10,6 +10,7 @@ from collections.abc import Sized
 from omegaconf import DictConfig
 
 from seq2seq.commands.configuration import build
+from seq2seq.commands.preflight import check_lengths
 from seq2seq.commands.starting import create_model, training_data
 from seq2seq.inference.bundle import Bundle, count_parameters
 
@@ -28,6 +29,7 @@ def dry_run(config: DictConfig, start: Bundle | None) -> int:
     trainer.apply_to_torch()
     seed_everything(config.seed, 0)
     model = create_model(config, start, data.vocabulary())
+    check_lengths(model, data)
     print("segments    " + ", ".join(f"{split} {size:,}" for split, size in data.sizes.items()))
     print(
         "vocabulary  "
@@ -58,7 +60,7 @@ def dry_run(config: DictConfig, start: Bundle | None) -> int:
         print(f"update {number + 1}    loss {loss.loss.item() / loss.tokens.item():.3f} a token")
     rate = tokens / (time.perf_counter() - began)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
-    print(f"speed       {rate:,.0f} target tokens/s")
+    print(f"speed       {rate:,.0f} target tokens/s" + " on the CPU" * (config.trainer.accelerator != "cpu"))
     print(f"memory      {memory:,.0f} MiB at its peak so far")
     if isinstance(loader, Sized):
         minutes = len(loader) * tokens / STEPS / rate / 60

@@ -14,6 +14,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from seq2seq.commands.choices import search_path
 from seq2seq.commands.translate import finished, join, shard_paths
 from seq2seq.errors import UserError
 
@@ -36,7 +37,8 @@ def translate_in_processes(config: DictConfig, overrides: Sequence[str]) -> int:
     threads = config.threads or max(1, (os.cpu_count() or 1) // count)
     commands = [
         [
-            *(sys.executable, "-m", "seq2seq", "translate", *overrides, "processes=1", f"threads={threads}"),
+            *(sys.executable, "-m", "seq2seq", "translate", *search_path(), *overrides),
+            *("processes=1", f"threads={threads}"),
             *(f"shard.index={index}", f"shard.count={count}", f"device={device_of(config.device, index)}"),
         ]
         for index in range(count)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import os
 import platform
@@ -18,17 +19,23 @@ from typing import Any
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
+from seq2seq.commands.choices import config_dir
 from seq2seq.commands.configuration import flat_keys
+from seq2seq.commands.validation import locate
 from seq2seq.commands.workers import leading
 from seq2seq.errors import UserError
 from seq2seq.files import InUse, atomic_write, hold
+from seq2seq.inference.folders import checkpoint_name
 
 NEUTRAL = (
     "run_dir", "test_splits", "dry_run", "logger", "data.cache_dir", "data.corpus.cache_dir", "trainer.max_time",
-    "trainer.max_steps", "trainer.max_epochs", "callbacks.progress",
+    "trainer.max_steps", "trainer.max_epochs", "trainer.threads", "trainer.validation_tokens",
+    "trainer.log_every_n_steps", "callbacks.progress", "callbacks.patience", "callbacks.samples",
+    "callbacks.save_minutes", "callbacks.save_every_n_steps",
 )  # fmt: skip
 """Keys that may differ when a run is taken up again: they change where, how long or how it is shown, not what is learnt
-until the old end. (A schedule that follows a budget holds that budget in its own keys.)"""
+until the old end (but for the last bits, by the number of threads). A schedule that follows a budget holds that budget
+in its own keys."""
 
 
 LONGEST_NAME = 160
@@ -40,11 +47,12 @@ def run_dir(config: DictConfig, choices: dict[str, Any], overrides: list[str], s
     runs/<experiment or data>-seed<n>-from-<checkpoint>, under -m followed by the swept overrides."""
     if config.run_dir is not None:
         return named(config.run_dir)
-    start = "" if config.checkpoint is None else f"-from-{Path(config.checkpoint).name}"
+    start = "" if config.checkpoint is None else f"-from-{checkpoint_name(Path(config.checkpoint))}"
     name = choices.get("experiment") or (choices["data"] if start else f"{choices['model']}-{choices['data']}")
     name = f"{name}-seed{config.seed}{start}"
     if sweep:
-        own = ("model", "data", "experiment", "seed", "data.root", "checkpoint")
+        own = {"experiment", "seed", "data.root", "checkpoint"}
+        own |= set() if choices.get("experiment") else {"data"} if start else {"data", "model"}
         name += "".join(f"-{text.replace('/', '.')}" for text in overrides if text.split("=")[0] not in own)
         if len(name) > LONGEST_NAME:
             name = f"{name[: LONGEST_NAME - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
@@ -111,21 +119,23 @@ def remove_left_overs(folder: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def claim(folder: Path, config: dict[str, Any]) -> None:
-    """Make `folder` the run of `config`, or find that it already is.
-
-    Raises:
-        UserError: it holds a run whose settings differ in keys that change the result.
-    """
+def check_same(folder: Path, config: dict[str, Any]) -> None:
+    """Raises UserError if `folder` holds a run, with a checkpoint at least, whose settings differ in keys that change
+    the result."""
     path = folder / "config.yaml"
-    if path.is_file():
-        different = differences(read_settings(path), config)
-        if different:
-            raise UserError(
-                f"{folder} holds a run with other settings: {'; '.join(different[:4])}\n"
-                "Give the same settings to go on, or another run_dir= to start anew."
-            )
-    else:
+    begun = finished(folder) or any((folder / "checkpoints").glob("*.ckpt"))
+    if begun and path.is_file() and (different := differences(read_settings(path), config)):
+        raise UserError(
+            f"{folder} holds a run with other settings: {'; '.join(different[:4])}\n"
+            "Give the same settings to go on, or another run_dir= to start anew."
+        )
+
+
+def claim(folder: Path, config: dict[str, Any]) -> None:
+    """Make `folder` the run of `config`. Raises UserError as `check_same` does."""
+    check_same(folder, config)
+    path = folder / "config.yaml"
+    if not path.is_file() or read_settings(path) != config:
         try:
             with atomic_write(path) as stream:
                 yaml.safe_dump(config, stream, sort_keys=False, allow_unicode=True)
@@ -159,11 +169,12 @@ def read_metrics(path: Path) -> dict[str, Any]:
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """`key: old -> new` for every key that differs and is not neutral. A key that is missing is null: older runs lack
-    younger keys."""
+    """`key: old -> new` for every key that differs and is not neutral. Older runs lack younger keys: those stand for
+    their defaults."""
     found = []
-    for key in sorted({*flat_keys(old), *flat_keys(new)}):
-        before, after = _value(old, key), _value(new, key)
+    present = {*flat_keys(old)}
+    for key in sorted({*present, *flat_keys(new)}):
+        before, after = _value(old, key) if key in present else _default(new, key), _value(new, key)
         if (
             isinstance(before, dict)
             or isinstance(after, dict)
@@ -173,6 +184,19 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
         if before != after:
             found.append(f"{key}: {' -> '.join(json.dumps(one, ensure_ascii=False) for one in (before, after))}")
     return found
+
+
+def _default(config: dict[str, Any], key: str) -> Any:
+    """Of a key in `config`: what conf/ has for every training or every corpus, else what its node's class has."""
+    path, _, name = key.rpartition(".")
+    common = {"": "train.yaml", "data": "data/common/base.yaml"}.get(path)
+    if common is not None:
+        values: Any = OmegaConf.to_container(OmegaConf.load(config_dir() / common))
+        return values.get(name)
+    node = _value(config, path)
+    target = node.get("_target_") if isinstance(node, dict) else None
+    parameter = inspect.signature(locate(target, path)).parameters.get(name) if target else None
+    return None if parameter is None or parameter.default is parameter.empty else parameter.default
 
 
 def _value(config: dict[str, Any], key: str) -> Any:

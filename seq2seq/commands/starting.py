@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,12 +12,13 @@ from omegaconf import DictConfig, OmegaConf
 
 from seq2seq.commands.configuration import build
 from seq2seq.commands.runs import differences
-from seq2seq.commands.validation import check_arguments
 from seq2seq.errors import UserError
 
 if TYPE_CHECKING:
     from seq2seq.data.datamodule import TranslationData
     from seq2seq.inference.bundle import Bundle
+
+logger = logging.getLogger(__name__)
 
 
 def load_start(config: DictConfig, folder: Path, chosen: Sequence[str], experiment: str | None) -> Bundle | None:
@@ -37,8 +38,19 @@ def load_start(config: DictConfig, folder: Path, chosen: Sequence[str], experime
                 start = load_bundle(path)
     if start is None:
         start = load_bundle(config.checkpoint)
-    _take_model(config, start.config["model"], [text.lstrip("+~").split("=")[0] for text in chosen], experiment)
+    _take_model(config, start.config["model"], _keys(chosen), experiment)
     return start
+
+
+def _keys(chosen: Sequence[str]) -> list[str]:
+    return [text.lstrip("+~").split("=")[0] for text in chosen]
+
+
+def warn_of_tokenizer(config: DictConfig, chosen: Sequence[str]) -> None:
+    """Say which settings of a tokenizer were typed in vain: the start brings its own. Only sampling counts."""
+    vain = [key for key in _keys(chosen) if key == "tokenizer" or key.startswith("tokenizer.")]
+    if vain := [key for key in vain if key != "tokenizer.sampling"]:
+        logger.warning("checkpoint=%s brings its own tokenizers: %s not used", config.checkpoint, ", ".join(vain))
 
 
 def _take_model(config: DictConfig, there: dict[str, Any], keys: Sequence[str], experiment: str | None) -> None:
@@ -70,11 +82,8 @@ def training_data(config: DictConfig, start: Bundle | None = None) -> Translatio
     """The corpus of `config` with its tokenizer settings, or the tokenizers of `start`; nothing is read yet."""
     from seq2seq.data.datamodule import TranslationData
 
-    settings = build(config.data)
-    own = inspect.signature(TranslationData).parameters.keys() - {"corpus"}
-    check_arguments("data", {key: value for key, value in settings.items() if key in own}, TranslationData)
     tokenizers = None if start is None else start.tokenizers
-    return TranslationData.from_config(settings, build(config.tokenizer), config.seed, tokenizers)
+    return TranslationData.from_config(build(config.data), build(config.tokenizer), config.seed, tokenizers)
 
 
 def create_model(config: DictConfig, start: Bundle | None, vocabulary: dict[str, Any]) -> Any:

@@ -19,8 +19,9 @@ from seq2seq.commands import runs
 from seq2seq.commands.choices import search_path
 from seq2seq.commands.configuration import Outcome, build
 from seq2seq.commands.console import hush, talk_to
+from seq2seq.commands.preflight import check_lengths, check_values, warn_of_spaces
 from seq2seq.commands.scoring import score_split, test_splits, write_word_counts
-from seq2seq.commands.starting import create_model, load_start, training_data
+from seq2seq.commands.starting import create_model, load_start, training_data, warn_of_tokenizer
 from seq2seq.commands.workers import by_joblib, concerned, in_worker, joined_by_others, launched, leading
 from seq2seq.errors import UserError
 from seq2seq.files import atomic_write
@@ -66,7 +67,7 @@ def train(config: DictConfig, folder: Path, choices: dict[str, Any], command: st
         check_values(config, start)
         return dry_run(config, start)
     settings = runs.plain(config)
-    if _told_finished(folder, settings):
+    if _told_finished(folder, config, settings):
         return 0
     check_values(config, start)
     if by_joblib() and (str(config.trainer.devices), config.trainer.num_nodes) != ("1", 1):
@@ -75,21 +76,44 @@ def train(config: DictConfig, folder: Path, choices: dict[str, Any], command: st
             "Leave it out, and the trainings run one after the other."
         )
     with launched(), runs.held(folder):
-        if _told_finished(folder, settings):
+        if _told_finished(folder, config, settings):
             return 0
         runs.claim(folder, settings)
+        if leading():
+            (folder / "metrics.json").unlink(missing_ok=True)  # of a finished run that goes on
         with joined_by_others(folder):
             return _tell(folder, partial(_train, config, settings, folder, choices, command, start))
 
 
-def _told_finished(folder: Path, settings: dict[str, Any]) -> bool:
-    """Whether the run in `folder` is finished; if it is, say so."""
+def _told_finished(folder: Path, config: DictConfig, settings: dict[str, Any]) -> bool:
+    """Whether the run in `folder` is finished, within the limits of `config`; if it is, say so."""
     if not runs.finished(folder):
         return False
-    runs.claim(folder, settings)
+    runs.check_same(folder, settings)
+    if _goes_on(folder, config) or _unscored(folder, config):
+        return False
     if leading():
         print(f"{folder} is finished; its scores are in {folder / 'metrics.json'}", file=sys.stderr)
     return True
+
+
+def _goes_on(folder: Path, config: DictConfig) -> bool:
+    """Whether a finished run has more to do because a limit that ended it has been raised or lifted."""
+    training = runs.read_metrics(folder / "metrics.json")["training"]
+    if build(config.trainer).limits().exceeded(training["updates"], training["epochs"], training["seconds"]):
+        return False
+    if training["stopped"] != "patience":
+        return True
+    before = runs.read_settings(folder / "config.yaml")["callbacks"]["patience"]
+    patience = config.callbacks.patience
+    return patience is None or (before is not None and patience > before)
+
+
+def _unscored(folder: Path, config: DictConfig) -> bool:
+    """Whether other test sets are asked for than a finished run was scored on."""
+    asked = runs.read_settings(folder / "config.yaml").get("test_splits")
+    scored = runs.read_metrics(folder / "metrics.json")["splits"]
+    return asked is not None and (config.test_splits is None or not set(config.test_splits) <= scored.keys())
 
 
 def _tell(folder: Path, work: Callable[[], int]) -> int:
@@ -112,22 +136,6 @@ def _tell(folder: Path, work: Callable[[], int]) -> int:
             raise SystemExit(stop.exit_code) from None
 
 
-def check_values(config: DictConfig, start: Bundle | None) -> None:
-    """Build all that needs no data, so that impossible values are refused before anything is prepared."""
-    from seq2seq.evaluation.metrics import bleu_metric
-    from seq2seq.training.loss import Criterion
-
-    if config.seed < 0:
-        raise UserError(f"seed={config.seed} must be at least 0")
-    bleu_metric(config.tokenize)
-    Criterion(config.label_smoothing)
-    tiny = {"source_vocabulary": 8, "target_vocabulary": 8, "joint_vocabulary": config.tokenizer.joint}
-    create_model(config, start, start.tokenizers.vocabulary() if start else tiny)
-    for name in ("tokenizer", "optimizer", "trainer", "callbacks", "schedule", "search", "logger"):
-        build(config[name])
-    test_splits(training_data(config, start), config.test_splits)
-
-
 def _train(
     config: DictConfig,
     settings: dict[str, Any],
@@ -141,11 +149,17 @@ def _train(
     from seq2seq.training.trainer import fit
     from seq2seq.training.validation import bleu
 
+    build(config.trainer).build(folder)
+    if start is not None:
+        warn_of_tokenizer(config, HydraConfig.get().overrides.task)
     data = training_data(config, start)
+    warn_of_spaces(data.target_language, config.tokenize)
     data.prepare()
     seed_everything(config.seed, 0)
+    model = create_model(config, start, data.vocabulary())
+    check_lengths(model, data)
     result = fit(
-        create_model(config, start, data.vocabulary()),
+        model,
         data,
         criterion=Criterion(config.label_smoothing),
         optimizer=build(config.optimizer),
@@ -180,8 +194,8 @@ def finish(
     from seq2seq.inference.bundle import count_parameters, load_checkpoint
     from seq2seq.inference.translator import Translator
 
-    bundle = load_checkpoint(result.checkpoint)
-    translator = Translator([bundle])
+    bundle = load_checkpoint(result.checkpoint, result.device)
+    translator = Translator([bundle], device=result.device)
     write_word_counts(data, folder / "word_counts.json")
     metrics = {
         "name": folder.name,

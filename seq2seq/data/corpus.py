@@ -237,6 +237,8 @@ class HubCorpus:
         """A Dataset, or when streaming something that can be iterated in the same way."""
         import datasets
 
+        if streaming and "[" in theirs:
+            raise UserError(f"split {theirs}: a part of a split cannot be streamed\nGive data.streaming=false.")
         try:
             if any((Path(self.path) / name).is_file() for name in ("dataset_dict.json", "dataset_info.json")):
                 return _saved_split(datasets.load_from_disk(self.path), theirs)
@@ -261,7 +263,7 @@ class HubCorpus:
             for side, wanted, language in sides:
                 name = readers.find_column(self.path, _names(batch), wanted, language, side)
                 head, _, inner = name.partition(".")
-                texts = batch[name] if name in batch else [cell[inner] for cell in batch[head]]
+                texts = batch[name] if name in batch else [cell and cell[inner] for cell in batch[head]]
                 if not all(isinstance(text, str | None) for text in texts):
                     raise UserError(f"{self.path}: column {name!r} does not hold text.")
                 columns[side] = [readers.clean(text) for text in texts]
@@ -282,5 +284,6 @@ def _saved_split(saved: Any, theirs: str) -> Any:
 
 def _names(batch: Columns) -> list[str]:
     """Names of a batch's columns, and column.key for those that hold dictionaries."""
-    nested = [f"{name}.{key}" for name, cells in batch.items() if isinstance(cells[0], dict) for key in cells[0]]
+    first = {name: next((cell for cell in cells if cell is not None), None) for name, cells in batch.items()}
+    nested = [f"{name}.{key}" for name, cell in first.items() if isinstance(cell, dict) for key in cell]
     return [*batch, *nested]

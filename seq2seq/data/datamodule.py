@@ -64,8 +64,7 @@ class TranslationData(LightningDataModule):
     tables, tokenizers and ids are kept.
 
     `prepare()` first (it is idempotent and cheap when all is cached); then `tokenizers`, `sizes`, `vocabulary()`,
-    `train_dataloader()`, `pairs(split)`, `evaluation_batches(split)` are there. `state_dict` holds the position in the
-    training data (batches handed out) and the tokenizers.
+    `train_dataloader()`, `pairs(split)`, `evaluation_batches(split)` are there.
     """
 
     tokenizers: TokenizerPair
@@ -94,6 +93,10 @@ class TranslationData(LightningDataModule):
                 raise UserError(f"data.{name}={value} must be positive.")
         if max_sentences is not None and max_sentences < 1:
             raise UserError(f"data.max_sentences={max_sentences} must be positive.")
+        if tokenizer.sampling and tokenizers and not (tokenizers.source.varies and tokenizers.target.varies):
+            raise UserError(
+                f"tokenizer.sampling={tokenizer.sampling}: these tokenizers have one segmentation of every word."
+            )
         self._streamed: StreamedCorpus | None = None
         if streaming:
             if not isinstance(corpus, StreamedCorpus):
@@ -113,7 +116,6 @@ class TranslationData(LightningDataModule):
         self._tokenizer, self._trained = tokenizer, tokenizers
         self._stores: dict[str, TokenStore] | None = None
         self._loader: BatchLoader | StreamLoader | None = None
-        self._position: dict[str, int] | None = None
 
     @classmethod
     def from_config(
@@ -207,8 +209,6 @@ class TranslationData(LightningDataModule):
             self.prepare()
             rank, world_size = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
             self._loader = self._stream(rank, world_size) if self._streamed else self._batches(rank, world_size)
-            if self._position is not None:
-                self._loader.load_state_dict(self._position)
         return self._loader
 
     @property
@@ -272,10 +272,7 @@ class TranslationData(LightningDataModule):
             for side, tokenizer, seed in zip(
                 ("source", "target"), (self.tokenizers.source, self.tokenizers.target), seeds, strict=True
             ):
-                sampled = tokenizer.sample(texts[side], alpha, seed)
-                usual = tokenizer.encode(texts[side])
-                fits = self.filters.max_length
-                sides.append([ids if len(ids) <= fits else own for ids, own in zip(sampled, usual, strict=True)])
+                sides.append(tokenizer.sample(texts[side], alpha, seed, self.filters.max_length))
             return collate(list(zip(*sides, strict=True)), rows, self.pad_to_multiple_of)
 
         return make
@@ -293,6 +290,15 @@ class TranslationData(LightningDataModule):
         for start, end in list(pairwise(bounds.tolist()))[rank::world_size]:
             yield store.batch(store.order[start:end], self.pad_to_multiple_of)
 
+    def longest(self, split: str, side: str) -> tuple[int, int]:
+        """Tokens (without EOS) of the longest segment of a side, "source" or "target", and its row in the split."""
+        store = self._store(split)
+        lengths = {"source": store.source_lengths, "target": store.target_lengths}[side]
+        if not len(lengths):
+            return 0, 0
+        place = int(np.argmax(lengths))
+        return int(lengths[place]), int(store.rows(np.array([place]))[0])
+
     def table(self, split: str) -> Table:
         """The split as a memory-mapped table: columns source, target and, where the corpus has it, alignment."""
         return self.corpus.load(split)
@@ -302,28 +308,8 @@ class TranslationData(LightningDataModule):
         table = self.table(split)
         return table.column("source"), table.column("target")
 
-    def state_dict(self) -> dict[str, Any]:
-        position = self._loader.state_dict() if self._loader else self._position
-        return {"position": position, "tokenizers": self.tokenizers.state(), "corpus": self._fingerprint}
-
     @cached_property
-    def _fingerprint(self) -> str:
+    def fingerprint(self) -> str:
         """Of the corpus; of a stream, of its evaluation splits and first pairs."""
         first = list(islice(self._streamed.read_pairs("train"), 1000)) if self._streamed else []
         return content_key(self.corpus.fingerprint(), texts_key(first))
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint. Raises UserError if its corpus or tokenizers are not this corpus' and settings'."""
-        self.prepare()
-        if state.get("corpus", self._fingerprint) != self._fingerprint:
-            raise UserError(
-                "cannot resume: the corpus is not what it was.\nResume with the same data, or start a new run."
-            )
-        if state["tokenizers"] != self.tokenizers.state():
-            raise UserError(
-                "cannot resume: the checkpoint's tokenizers differ from those of this corpus and these settings.\n"
-                "Resume with the same data and tokenizer, or start a new run."
-            )
-        self._position = state["position"]
-        if self._loader and self._position is not None:
-            self._loader.load_state_dict(self._position)

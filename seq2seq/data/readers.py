@@ -136,7 +136,7 @@ def find_column(path: object, names: Sequence[str], wanted: str | None, language
     if found is None:
         raise UserError(
             f"{path} has no column {' or '.join(map(repr, choices))}; it has {', '.join(map(repr, names)) or 'none'}.\n"
-            f"Name the column with data.corpus.{side}_column=NAME."
+            f"Name the column with data.{side}_column=NAME."
         )
     if list(names).count(found) > 1:
         raise UserError(f"{path} has {list(names).count(found)} columns called {found!r}: rename all but one.")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from seq2seq.data.batching import TokenBatchSampler, collate
 from seq2seq.data.cache import cached_folder, content_key
@@ -56,6 +57,10 @@ class EvaluationSplits:
 
     def fingerprint(self) -> str:
         return content_key({split: texts_key(pairs) for split, pairs in self._pairs.items()})
+
+
+def _lengths(side: list[list[int]]) -> NDArray[np.int32]:
+    return np.fromiter(map(len, side), np.int32, len(side))
 
 
 def texts_key(pairs: list[Pair]) -> str:
@@ -135,15 +140,23 @@ class StreamLoader:
         """The pool's batches not yet handed out, each with whether it is the last one. first: the pool's first row."""
         place = [self._seed, self._state["epoch"], self._state["pool"]]
         order_seed, *side_seeds = np.random.SeedSequence(place).generate_state(3).tolist()
-        sides = []
-        for side, (tokenizer, seed) in enumerate(
-            zip((self._tokenizers.source, self._tokenizers.target), side_seeds, strict=True)
-        ):
-            texts = [pair[side] for pair in pool]
-            sides.append(tokenizer.sample(texts, self._sampling, seed) if self._sampling else tokenizer.encode(texts))
-        lengths = [np.fromiter(map(len, side), np.int32, len(side)) for side in sides]
-        kept = np.flatnonzero(self._filters.keep(lengths[0], lengths[1]))
-        logger.debug("stream: kept %d of %d pairs", len(kept), len(pool))
+        tokenizers = (self._tokenizers.source, self._tokenizers.target)
+        texts = [[pair[side] for pair in pool] for side in (0, 1)]
+        sides = [tokenizer.encode(each) for tokenizer, each in zip(tokenizers, texts, strict=True)]
+        kept = np.flatnonzero(self._filters.keep(_lengths(sides[0]), _lengths(sides[1])))
+        if len(kept) < len(pool) and not (first or self._state["epoch"]):
+            logger.warning(
+                "left out %d of the first %d training pairs: an empty side, or beyond data.max_length or "
+                "data.length_ratio",
+                len(pool) - len(kept),
+                len(pool),
+            )
+        if self._sampling:
+            sides = [
+                tokenizer.sample(each, self._sampling, seed, self._filters.max_length)
+                for tokenizer, each, seed in zip(tokenizers, texts, side_seeds, strict=True)
+            ]
+        lengths = [_lengths(side) for side in sides]
         if len(kept) < self._world_size:
             return
         sampler = TokenBatchSampler(

@@ -16,7 +16,7 @@ import numpy as np
 import sentencepiece
 from numpy.typing import NDArray
 
-from seq2seq.data.subword_sampling import SPACE, bpe_sampler, resegment, unigram_sampler
+from seq2seq.data.subword_sampling import SPACE, Draw, bpe_sampler, resegment, unigram_sampler
 from seq2seq.errors import UserError
 from seq2seq.files import atomic_write
 from seq2seq.interfaces import BOS, EOS, PAD, UNK
@@ -43,6 +43,7 @@ class Tokenizer:
     def __init__(self, model: bytes):
         """Raises UserError if the bytes are not a tokenizer of this project."""
         self._model = bytes(model)
+        self._samplers: dict[float, Draw] = {}
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=self._model)
             special = [getattr(self._processor, f"{name}_id")() for name in ("pad", "unk", "bos", "eos")]
@@ -71,20 +72,34 @@ class Tokenizer:
         ids: list[NDArray[np.int32]] = self._processor.encode(_escape(texts), return_type="numpy", num_threads=threads)
         return ids
 
-    def sample(self, texts: list[str], alpha: float, seed: int) -> list[list[int]]:
+    def sample(self, texts: list[str], alpha: float, seed: int, longest: int | None = None) -> list[list[int]]:
         """Ids of a random segmentation of each text (Kudo 2018; BPE-dropout, Provilkov et al. 2020, for BPE models).
 
         alpha: for unigram the inverse temperature (smaller is more varied), for BPE the share of merges dropped. The
-        same seed gives the same segmentations, on every machine. Other kinds have only one segmentation.
+        same seed gives the same segmentations, on every machine. See `varies`. longest: a text that comes to more
+        tokens keeps its usual ids.
         """
         numbers, scores = self._vocabulary
-        is_bpe = all(score.is_integer() for score in scores.values())  # the numbers of merges, not log-probabilities
-        draw = (bpe_sampler if is_bpe else unigram_sampler)(scores, alpha)
-        random = Random(seed)
-        return [
-            [numbers[piece] for piece in resegment(self.pieces(ids), scores, draw, random)]
-            for ids in self.encode(texts)
-        ]
+        draw, random = self._sampler(alpha), Random(seed)
+        found = []
+        for usual in self.encode(texts):
+            ids = [numbers[piece] for piece in resegment(self.pieces(usual), scores, draw, random)]
+            found.append(ids if longest is None or len(ids) <= longest else usual)
+        return found
+
+    def _sampler(self, alpha: float) -> Draw:
+        """Made once, because it remembers words."""
+        if alpha not in self._samplers:
+            _, scores = self._vocabulary
+            is_bpe = all(score.is_integer() for score in scores.values())  # numbers of merges, not log-probabilities
+            self._samplers[alpha] = (bpe_sampler if is_bpe else unigram_sampler)(scores, alpha)
+        return self._samplers[alpha]
+
+    @property
+    def varies(self) -> bool:
+        """Whether there are several segmentations to sample from: so for unigram and bpe, not for char and word."""
+        _, scores = self._vocabulary
+        return any(len(piece) > 1 and all(character in scores for character in piece) for piece in scores)
 
     @cached_property
     def _vocabulary(self) -> tuple[dict[str, int], dict[str, float]]:

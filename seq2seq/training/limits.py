@@ -21,12 +21,16 @@ class Limits:
     max_seconds: float | None = None
 
     def reached(self, progress: Progress) -> str | None:
-        """The name of the limit that has been reached, as it is written in a configuration."""
-        if self.max_steps is not None and progress.update >= self.max_steps:
+        """See `exceeded`."""
+        return self.exceeded(progress.update, progress.epochs, progress.seconds)
+
+    def exceeded(self, updates: int, epochs: float, seconds: float) -> str | None:
+        """The name of the limit that so much has reached, as it is written in a configuration."""
+        if self.max_steps is not None and updates >= self.max_steps:
             return "max_steps"
-        if self.max_epochs is not None and progress.epochs >= self.max_epochs:
+        if self.max_epochs is not None and epochs >= self.max_epochs:
             return "max_epochs"
-        if self.max_seconds is not None and progress.seconds >= self.max_seconds:
+        if self.max_seconds is not None and seconds >= self.max_seconds:
             return "max_time"
         return None
 

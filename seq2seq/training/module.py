@@ -41,7 +41,7 @@ class TranslationModule(LightningModule):
 
     optimizer(groups) makes the optimizer, of `optimizer.GROUPS`; its `lr` is multiplied by schedule(update, seconds).
     inference: what a checkpoint must hold besides the weights to translate alone, {"config": plain mapping,
-    "tokenizers": {name: bytes}}.
+    "tokenizers": {name: bytes}}. corpus: the fingerprint of what it is trained on.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class TranslationModule(LightningModule):
         optimizer: Callable[[Iterable[Any]], Optimizer],
         schedule: Schedule,
         inference: dict[str, Any],
+        corpus: str,
         gradient_clip_val: float | None = 1.0,
         max_skipped: int = 10,
         compile: bool = False,
@@ -61,6 +62,7 @@ class TranslationModule(LightningModule):
         self.make_optimizer = optimizer
         self.schedule = schedule
         self.inference = inference
+        self.corpus = corpus
         self.gradient_clip_val = gradient_clip_val
         self.max_skipped = max_skipped
         self.progress = Progress()
@@ -177,6 +179,7 @@ class TranslationModule(LightningModule):
         self.stopwatch.record(self.progress)
         checkpoint["seq2seq"] = {
             **self.inference,
+            "corpus": self.corpus,
             "progress": self.progress.state_dict(),
             "schedule": self.schedule.state_dict(),
             "random": states,
@@ -188,6 +191,11 @@ class TranslationModule(LightningModule):
             raise UserError(
                 "cannot resume: the checkpoint's tokenizers are not those of this corpus and these settings\n"
                 "Give the same data and tokenizer to go on, or another run_dir= to start anew."
+            )
+        if saved.get("corpus", self.corpus) != self.corpus:  # older checkpoints do not tell
+            raise UserError(
+                "cannot resume: the corpus is not what it was\n"
+                "Give the same data to go on, or another run_dir= to start anew."
             )
         self.progress.load_state_dict(saved["progress"])
         self.schedule.load_state_dict(saved["schedule"])

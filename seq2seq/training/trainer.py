@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import torch
 import torch.distributed
 from lightning.pytorch import Trainer
+from lightning.pytorch.accelerators import MPSAccelerator
 from torch import nn
 from torch.optim import Optimizer
 
@@ -96,18 +97,18 @@ class TrainerSettings:
         seconds = None if self.max_time is None else duration(self.max_time, "trainer.max_time")
         return Limits(self.max_steps, self.max_epochs, seconds)
 
-    def build(self, supervisor: Supervisor, run_dir: Path) -> Trainer:
-        """Lightning's Trainer with everything off that `Supervisor` does."""
+    def build(self, run_dir: Path, supervisor: Supervisor | None = None) -> Trainer:
+        """Lightning's Trainer with everything off that `Supervisor` does. Raises UserError if it cannot run here."""
         quieten_lightning()
         try:
-            return Trainer(
+            trainer = Trainer(
                 accelerator=self.accelerator,
                 devices=self.devices,
                 num_nodes=self.num_nodes,
                 strategy=self.strategy,
                 precision=self.precision,  # type: ignore[arg-type]
                 accumulate_grad_batches=self.accumulate_grad_batches,
-                callbacks=[supervisor],
+                callbacks=supervisor,
                 plugins=[AtomicCheckpointIO()],
                 default_root_dir=run_dir,
                 max_epochs=-1,
@@ -119,6 +120,9 @@ class TrainerSettings:
                 enable_model_summary=False,
                 use_distributed_sampler=False,
             )
+            if isinstance(trainer.accelerator, MPSAccelerator):
+                raise ValueError("mps has no float64, in which losses and scores are summed up")
+            return trainer
         except Exception as error:
             raise UserError(
                 f"this machine cannot train with trainer.accelerator={self.accelerator} devices={self.devices} "
@@ -134,6 +138,11 @@ class Data(Protocol):
     trainer: Any
     """The Trainer, from which `train_dataloader` learns which share of the data is this process's."""
 
+    @property
+    def fingerprint(self) -> str:
+        """Of the corpus."""
+        ...
+
     def train_dataloader(self) -> Loader: ...
 
     def evaluation_batches(self, split: str, max_tokens: int) -> Iterable[Batch]: ...
@@ -143,10 +152,11 @@ class Data(Protocol):
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """checkpoint: what to export, the best one on validation BLEU or the averaged one. main: whether this is the
-    process that writes results. The rest is the "training" section of metrics.json."""
+    """checkpoint: what to export, the best one on validation BLEU or the averaged one. device: of this process' model.
+    main: whether this is the process that writes results. The rest is the "training" section of metrics.json."""
 
     checkpoint: Path
+    device: torch.device
     main: bool
     averaged: bool
     updates: int
@@ -162,7 +172,7 @@ class TrainingResult:
     threads: int
 
     def summary(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("checkpoint", "main")}
+        return {name: value for name, value in vars(self).items() if name not in ("checkpoint", "device", "main")}
 
 
 def fit(
@@ -201,6 +211,7 @@ def fit(
         optimizer,
         schedule,
         inference={"config": config, "tokenizers": data.tokenizers.state()},
+        corpus=data.fingerprint,
         gradient_clip_val=trainer.gradient_clip_val,
         max_skipped=trainer.max_skipped,
         compile=trainer.compile,
@@ -214,7 +225,7 @@ def fit(
         make_validator(data, search, trainer.validation_tokens, callbacks.samples, score),
         [History(), Terminal(callbacks.progress), *observers],
     )
-    lightning = trainer.build(supervisor, run_dir)
+    lightning = trainer.build(run_dir, supervisor)
     data.trainer = lightning
     seed_everything(seed, lightning.global_rank)
     with handlers_restored(), others_watched():
@@ -229,6 +240,7 @@ def fit(
         raise TrainingInterrupted(supervisor.signals.received or signal.SIGTERM, progress.update)
     return TrainingResult(
         checkpoint=folder / (AVERAGED if supervisor.averaged else BEST),
+        device=lightning.strategy.root_device,
         main=lightning.is_global_zero,
         averaged=supervisor.averaged,
         updates=progress.update,

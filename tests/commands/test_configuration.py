@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from seq2seq.cli import COMMANDS, guarded, run
-from seq2seq.commands import compare, configuration, train
+from seq2seq.commands import compare, configuration, runs, train
 from seq2seq.commands.choices import groups, quoted
 from seq2seq.commands.suggestions import nearest
 from seq2seq.commands.validation import check, fits
@@ -32,7 +32,15 @@ REFUSED = {
     "a list for a switch": (["data.streaming=[1]"], ["data.streaming"]),
     "heads that do not divide the width": (["model=transformer", "model.heads=3"], ["heads", "3"]),
     "dropout of two": (["model.dropout=2"], ["dropout", "2"]),
+    "a misspelt key of the data": (["+data.max_lenght=20"], ["data.max_lenght=20", "max_length"]),
+    "a folder for what reads none": (["data=grammar", "data.root=text"], ["data.root=text", "nothing reads it"]),
+    "a misspelt key of the joining": (["+data.concatenation.trian=2"], ["trian", "train"]),
     "a beam of nothing": (["search.beam_size=0"], ["beam_size", "0"]),
+    "coverage without attention": (["model=rnn", "search.coverage_penalty=0.2"], ["coverage_penalty", "attention"]),
+    "tokenised text to be cut again": (["data=multi30k", "data.tokenized=true"], ["tokenize=13a", "tokenize=none"]),
+    "epochs of a stream": (["data=files", "data.root=x", "data.streaming=true"], ["val_check_interval=1.0", "1000"]),
+    "a tokenizer that is not installed": (["tokenize=ja-mecab"], ["tokenize=ja-mecab", "sacrebleu[ja]"]),
+    "a rate below zero": (["optimizer.lr=-1"], ["learning rate", "optimizer"]),
     "no end": (["trainer.max_steps=null"], ["trainer.max_steps"]),
     "a negative length": (["data.max_length=-1"], ["max_length", "-1"]),
     "a time that is none": (["trainer.max_time=soon"], ["max_time", "soon"]),
@@ -191,7 +199,7 @@ CHOICES = [
 @pytest.mark.parametrize("group, option", CHOICES, ids=lambda value: str(value))
 def test_every_choice_composes_and_checks(group: str, option: str) -> None:
     model = ["model=luong"] if group.startswith("model/") else []
-    root = ["data.root=somewhere"] if group == "data" else []
+    root = ["data.root=somewhere"] if group == "data" and option != "grammar" else []
     config = configuration.compose("train", [*model, f"{group}={option}", *root, "trainer.max_time=00:01:00:00"])
     check(config, "train", ignore=("hydra",))
 
@@ -234,3 +242,21 @@ def test_the_wrong_key_is_blamed_and_the_right_one_named(
     line = capsys.readouterr().err.splitlines()[0]
     assert line.startswith(f"error: unknown key '{wrong}")
     assert f"did you mean '{right}'" in line
+
+
+@pytest.mark.parametrize(
+    "experiment, checkpoint, overrides, name",
+    [
+        (None, None, ["model=rnn", "data=files", "seed=2"], "rnn-files-seed2"),
+        (None, None, ["model=rnn", "optimizer.lr=0.1"], "rnn-files-seed2-optimizer.lr=0.1"),
+        ("mine", None, ["experiment=mine", "model=rnn"], "mine-seed2-model=rnn"),
+        (None, "runs/big/bundle", ["data=files"], "files-seed2-from-big"),
+        (None, "runs/big/checkpoints/best.ckpt", ["model=rnn"], "files-seed2-from-big-model=rnn"),
+    ],
+)
+def test_the_runs_of_a_sweep_have_names_of_their_own(
+    experiment: str | None, checkpoint: str | None, overrides: list[str], name: str
+) -> None:
+    config = OmegaConf.create({"run_dir": None, "seed": 2, "checkpoint": checkpoint})
+    choices = {"model": "rnn", "data": "files", "experiment": experiment}
+    assert runs.run_dir(config, choices, overrides, True) == Path("runs") / name

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 from seq2seq.cli import run
 from seq2seq.inference.bundle import load_bundle
@@ -194,6 +195,69 @@ def test_a_cache_in_the_runs_folder_is_no_left_over(files: Path) -> None:
     assert not Path("run/.train.log.1.tmp").exists()
 
 
+def test_a_finished_run_goes_on_when_its_limit_is_raised(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = [*FILES, "data.root=text"]
+    assert run([*command, "trainer.max_steps=4"]) == 0
+    capsys.readouterr()
+    assert run([*command, "trainer.max_steps=3"]) == 0
+    assert "run is finished" in capsys.readouterr().err
+    assert run(command) == 0
+    assert json.loads(Path("run/metrics.json").read_text())["training"]["updates"] == 8
+    assert run([*command, "run_dir=whole"]) == 0
+    one, other = (load_bundle(folder).model.state_dict() for folder in ("run", "whole"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert yaml.safe_load(Path("run/config.yaml").read_text())["trainer"]["max_steps"] == 8
+
+
+def test_more_patience_lets_a_stopped_run_go_on(files: Path) -> None:
+    command = [*FILES, "data.root=text", "optimizer.lr=0", "trainer.val_check_interval=1"]
+    for patience, updates in ((2, 3), (2, 3), (3, 4), ("null", 8)):
+        assert run([*command, f"callbacks.patience={patience}"]) == 0
+        assert json.loads(Path("run/metrics.json").read_text())["training"]["updates"] == updates
+
+
+def test_other_data_of_the_same_name_is_refused(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = [*FILES, "data.root=text", "data.concatenation.train=1"]
+    assert run([*command, "trainer.max_steps=4"]) == 0
+    swapped = [line[::-1] for line in (files / "valid.en").read_text().splitlines()]
+    (files / "valid.en").write_text("".join(f"{line}\n" for line in swapped))
+    assert run(command) == 2
+    assert "the corpus is not what it was" in capsys.readouterr().err
+
+
+def test_a_mended_setting_is_taken_where_nothing_was_trained(files: Path) -> None:
+    assert run([*FILES, "data.root=text", "tokenizer.vocabulary=265"]) == 2
+    assert Path("run/config.yaml").exists()
+    assert run([*FILES, "data.root=text", "test_splits=[]", "trainer.max_steps=1"]) == 0
+    assert run([*FILES, "data.root=text", "trainer.max_steps=1"]) == 0
+    assert list(json.loads(Path("run/metrics.json").read_text())["splits"]) == ["test"]
+
+
+def test_an_older_run_lacks_younger_keys(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = [*FILES, "data.root=text", "test_splits=[]"]
+    assert run([*command, "trainer.max_steps=4"]) == 0
+    settings = yaml.safe_load(Path("run/config.yaml").read_text())
+    for section, key in (("model", "word_dropout"), ("data", "streaming"), ("trainer", "compile")):
+        del settings[section][key]
+    del settings["tokenize"], settings["checkpoint"]
+    Path("run/config.yaml").write_text(yaml.safe_dump(settings))
+    assert run([*command, "model.word_dropout=0.2"]) == 2
+    assert "model.word_dropout: 0.0 -> 0.2" in capsys.readouterr().err
+    assert run(command) == 0
+
+
+def test_a_segment_beyond_the_learned_positions_is_named_at_once(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (files / "test.en").write_text("1 2 3\n" * 4 + "4 " * 50 + "\n" + "5\n" * 8)
+    learned = ["model=transformer", "model.positions=learned", "model.maximum_positions=40"]
+    command = ["train", *learned, *WIDTHS["transformer"], *SMALL[2:], "data=files", "data.root=text", "run_dir=run"]
+    for options in ([], ["dry_run=true"]):
+        assert run([*command, *options]) == 2
+        assert "test: segment 5 has 50 source tokens, and the model positions for 39" in capsys.readouterr().err
+    assert not Path("run/checkpoints").exists()
+
+
 def test_a_number_is_no_files_name(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*FILES, "data.root=text", "data.test=2016"]) == 2
     assert "split 'test': 2016 is not a file's name" in capsys.readouterr().err
@@ -208,12 +272,15 @@ def first_valid_nll(folder: Path) -> float:
 
 
 @pytest.mark.parametrize("model", WIDTHS)
-def test_a_trained_model_is_trained_further(model: str, study: Path, tmp_path: Path) -> None:
+def test_a_trained_model_is_trained_further(
+    model: str, study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """At a rate of 0 weights and tokenizers stay the first model's; its settings need not be given again."""
     still = ["optimizer.lr=0", "data.sizes={train: 200, valid: 14, test: 28}"]
     folder = tmp_path / "tuned"
     start = f"study/{model}-seed1"
     assert run(["train", f"checkpoint={start}", *SMALL, *still, "model.dropout=0.1", f"run_dir={folder}"]) == 0
+    assert f"checkpoint={start} brings its own tokenizers: tokenizer.vocabulary not used" in capsys.readouterr().err
     first, tuned = (load_bundle(path) for path in (start, folder))
     assert tuned.tokenizers.state() == first.tokenizers.state()
     weights = tuned.model.state_dict()

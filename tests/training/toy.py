@@ -60,6 +60,7 @@ class ToyData:
     """`trainer.Data` over random letters; the target is the source."""
 
     tokenizers = ToyTokenizers()
+    fingerprint = "toy"
     trainer: Any = None
 
     def __init__(self, train: int = 150, valid: int = 11, max_tokens: int = 60, seed: int = 1) -> None:

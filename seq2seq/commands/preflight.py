@@ -1,0 +1,79 @@
+"""What can be said about a training before it begins, so that nothing impossible is found out hours later."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig
+
+from seq2seq.commands.configuration import build
+from seq2seq.commands.scoring import test_splits
+from seq2seq.commands.starting import create_model, training_data
+from seq2seq.errors import UserError
+
+if TYPE_CHECKING:
+    from seq2seq.data.datamodule import TranslationData
+    from seq2seq.inference.bundle import Bundle
+
+logger = logging.getLogger(__name__)
+
+UNSPACED = {"ja": "ja-mecab", "km": "char", "ko": "ko-mecab", "lo": "char", "my": "char", "th": "char", "zh": "zh"}
+"""Languages whose words sacreBLEU's default does not find, and what does."""
+
+
+def check_values(config: DictConfig, start: Bundle | None) -> None:
+    """Build all that needs no data, so that impossible values are refused before anything is prepared."""
+    from seq2seq.data.corpus import check_split
+    from seq2seq.evaluation.metrics import bleu_metric
+    from seq2seq.training.loss import Criterion
+    from seq2seq.training.optimizer import create_optimizer, parameter_kinds
+
+    if config.seed < 0:
+        raise UserError(f"seed={config.seed} must be at least 0")
+    bleu_metric(config.tokenize)
+    Criterion(config.label_smoothing)
+    tiny = {"source_vocabulary": 8, "target_vocabulary": 8, "joint_vocabulary": config.tokenizer.joint}
+    model = create_model(config, start, start.tokenizers.vocabulary() if start else tiny)
+    built = {
+        name: build(config[name])
+        for name in ("tokenizer", "optimizer", "trainer", "callbacks", "schedule", "search", "logger")
+    }
+    if built["search"].ranking.coverage_penalty and not model.attends:
+        raise UserError("search.coverage_penalty needs attention weights, and this model has none; set it to 0")
+    trainer = built["trainer"]
+    if config.data.streaming and trainer.max_epochs is None and isinstance(trainer.val_check_interval, float):
+        raise UserError(
+            f"trainer.val_check_interval={trainer.val_check_interval}: nobody knows how long a stream's epoch is\n"
+            "Give a number of updates, such as 1000, or a time."
+        )
+    if config.data.get("tokenized") and config.tokenize != "none":
+        raise UserError(
+            f"tokenize={config.tokenize} would cut text again that data.tokenized=true has as tokens\n"
+            "Give tokenize=none lowercase=true, as the papers do."
+        )
+    create_optimizer(built["optimizer"], model.named_parameters(), parameter_kinds(model))
+    data = training_data(config, start)
+    check_split(data.corpus, "valid")
+    test_splits(data, config.test_splits)
+
+
+def check_lengths(model: Any, data: TranslationData) -> None:
+    """Refuse prepared data with a segment for which a model with learned positions (`interfaces.Model`) has too few."""
+    sides = (("source", model.longest_source), ("target", model.longest_output))
+    for split in data.sizes:
+        for side, longest in sides:
+            length, row = data.longest(split, side)
+            if longest is not None and length > longest:
+                raise UserError(
+                    f"{split}: segment {row + 1} has {length} {side} tokens, and the model positions for {longest}\n"
+                    "Raise model.maximum_positions, lower data.max_length (of training), or take other positions."
+                )
+
+
+def warn_of_spaces(language: str, tokenize: str) -> None:
+    better = UNSPACED.get(language.partition("-")[0].partition("_")[0].lower())
+    if better and tokenize in ("13a", "intl"):
+        logger.warning(
+            "tokenize=%s finds few words in %s, so BLEU means little: see tokenize=%s", tokenize, language, better
+        )
