@@ -1,0 +1,138 @@
+"""Training on a folder of one's own text: what lets a run go on in its folder, and what is refused there."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from seq2seq.cli import run
+from seq2seq.inference.bundle import load_bundle
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A corpus of lines of digits in a folder; the current one is empty."""
+    monkeypatch.chdir(tmp_path)
+    for name, size in (("train", 200), ("valid", 12), ("test", 13)):
+        for language in ("en", "de"):
+            lines = (" ".join(str(row * place % 97) for place in range(1, 3 + row % 5)) for row in range(size))
+            path = tmp_path / "text" / f"{name}.{language}"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text("".join(line + "\n" for line in lines))
+    return tmp_path / "text"
+
+
+FILES = [
+    *("train", "data=files", "run_dir=run", "tokenizer.vocabulary=600", "trainer.max_steps=8", "trainer.threads=1"),
+    *("trainer.val_check_interval=4", "search=greedy", "search.max_length_b=2"),
+    *("model=rnn", "model.width=16", "model.embedding_width=16"),
+]
+
+
+def test_a_streamed_training_finishes_and_its_data_may_move(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = [*FILES, "data.root=text", "data.streaming=true"]
+    assert run([*command, "trainer.max_epochs=2", "trainer.max_steps=null", "trainer.val_check_interval=1.0"]) == 0
+    metrics = json.loads(Path("run/metrics.json").read_text())
+    assert metrics["training"]["epochs"] == 2 and Path("run/bundle").is_dir()
+    assert run(["report", "runs=run"]) == 0
+    capsys.readouterr()
+    files.rename("moved")
+    assert run(["evaluate", "checkpoint=run", "data_root=moved"]) == 0
+    assert json.loads(capsys.readouterr().out)["test"]["bleu"] == metrics["splits"]["test"]["bleu"]
+
+
+def test_a_run_goes_on_with_another_cache_but_not_with_other_data(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*FILES, "data.root=text", "trainer.max_steps=4"]) == 0
+    Path("run/metrics.json").unlink()
+    assert run([*FILES, "data.root=text", "data.cache_dir=elsewhere"]) == 0
+    assert json.loads(Path("run/metrics.json").read_text())["training"]["updates"] == 8
+    assert Path("elsewhere").is_dir()
+    files.rename("other")
+    capsys.readouterr()
+    assert run([*FILES, "data.root=other"]) == 2
+    assert 'run holds a run with other settings: data.corpus.root: "text" -> "other"' in capsys.readouterr().err
+
+
+def test_a_stream_of_nothing_ends(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*FILES, "data.root=text", "data.streaming=true", "data.max_length=1"]) == 2
+    assert "no training pair is left" in capsys.readouterr().err
+
+
+def test_a_cache_in_the_runs_folder_is_no_left_over(files: Path) -> None:
+    cut_short = Path("run/cache/.text-train-0.1.tmp")
+    cut_short.mkdir(parents=True)
+    Path("run/.train.log.1.tmp").touch()
+    assert run([*FILES, "data.root=text", "data.cache_dir=run/cache"]) == 0
+    assert not Path("run/.train.log.1.tmp").exists()
+
+
+def test_a_finished_run_goes_on_when_its_limit_is_raised(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = [*FILES, "data.root=text"]
+    assert run([*command, "trainer.max_steps=4"]) == 0
+    capsys.readouterr()
+    assert run([*command, "trainer.max_steps=3"]) == 0
+    assert "run is finished" in capsys.readouterr().err
+    assert run(command) == 0
+    assert json.loads(Path("run/metrics.json").read_text())["training"]["updates"] == 8
+    assert run([*command, "run_dir=whole"]) == 0
+    one, other = (load_bundle(folder).model.state_dict() for folder in ("run", "whole"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert yaml.safe_load(Path("run/config.yaml").read_text())["trainer"]["max_steps"] == 8
+
+
+def test_more_patience_lets_a_stopped_run_go_on(files: Path) -> None:
+    command = [*FILES, "data.root=text", "optimizer.lr=0", "trainer.val_check_interval=1"]
+    for patience, updates in ((2, 3), (2, 3), (3, 4), ("null", 8)):
+        assert run([*command, f"callbacks.patience={patience}"]) == 0
+        assert json.loads(Path("run/metrics.json").read_text())["training"]["updates"] == updates
+
+
+def test_other_data_of_the_same_name_is_refused(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = [*FILES, "data.root=text", "data.concatenation.train=1"]
+    assert run([*command, "trainer.max_steps=4"]) == 0
+    swapped = [line[::-1] for line in (files / "valid.en").read_text().splitlines()]
+    (files / "valid.en").write_text("".join(f"{line}\n" for line in swapped))
+    assert run(command) == 2
+    assert "the corpus is not what it was" in capsys.readouterr().err
+
+
+def test_a_mended_setting_is_taken_where_nothing_was_trained(files: Path) -> None:
+    assert run([*FILES, "data.root=text", "tokenizer.vocabulary=265"]) == 2
+    assert Path("run/config.yaml").exists()
+    assert run([*FILES, "data.root=text", "test_splits=[]", "trainer.max_steps=1"]) == 0
+    assert run([*FILES, "data.root=text", "trainer.max_steps=1"]) == 0
+    assert list(json.loads(Path("run/metrics.json").read_text())["splits"]) == ["test"]
+
+
+def test_an_older_run_lacks_younger_keys(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = [*FILES, "data.root=text", "test_splits=[]"]
+    assert run([*command, "trainer.max_steps=4"]) == 0
+    settings = yaml.safe_load(Path("run/config.yaml").read_text())
+    for section, key in (("model", "word_dropout"), ("data", "streaming"), ("trainer", "compile")):
+        del settings[section][key]
+    del settings["tokenize"], settings["checkpoint"]
+    Path("run/config.yaml").write_text(yaml.safe_dump(settings))
+    assert run([*command, "model.word_dropout=0.2"]) == 2
+    assert "model.word_dropout: 0.0 -> 0.2" in capsys.readouterr().err
+    assert run(command) == 0
+
+
+def test_a_segment_beyond_the_learned_positions_is_named_at_once(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (files / "test.en").write_text("1 2 3\n" * 4 + "4 " * 50 + "\n" + "5\n" * 8)
+    small = ["model=transformer", "model.width=16", "model.layers=1"]
+    command = [*FILES[:-3], *small, "data.root=text", "model.positions=learned", "model.maximum_positions=40"]
+    for options in ([], ["dry_run=true"]):
+        assert run([*command, *options]) == 2
+        assert "test: segment 5 has 50 source tokens, and the model positions for 39" in capsys.readouterr().err
+    assert not Path("run/checkpoints").exists()
+
+
+def test_a_number_is_no_files_name(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*FILES, "data.root=text", "data.test=2016"]) == 2
+    assert "split 'test': 2016 is not a file's name" in capsys.readouterr().err
