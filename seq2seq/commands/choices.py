@@ -34,6 +34,12 @@ def groups(overrides: Iterable[str] = ()) -> dict[str, list[str]]:
     return {group: sorted(options) for group, options in sorted(found.items())}
 
 
+def option_file(group: str, option: str, overrides: Iterable[str] = ()) -> Path | None:
+    """The YAML file of an option, or None if there is no such option."""
+    files = (root / group / f"{option}.yaml" for root in (config_dir(), *_own_folders(overrides)))
+    return next((file for file in files if file.is_file()), None)
+
+
 def _options(folder: Path) -> list[Path]:
     """The options in a folder like conf/, relative to it: GROUP/NAME.yaml for any group that conf/ has."""
     tops = [path.name for path in config_dir().iterdir() if path.is_dir()]

@@ -81,6 +81,8 @@ def check_job(name: str, overrides: list[str]) -> None:
     config = configuration.compose("compare", [*search_path(), *overrides])
     try:
         check(config, "compare", ignore=("hydra",))
+        if runs.finished(Path(config.run_dir)):
+            return
         experiment = config.hydra.runtime.choices.get("experiment")
         check_values(config, load_start(config, Path(config.run_dir), config.hydra.overrides.task, experiment))
     except UserError as error:

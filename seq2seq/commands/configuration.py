@@ -8,12 +8,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from seq2seq.commands.choices import MISPLACED, SEARCH_PATH, config_dir, groups, with_search_path
+from seq2seq.commands.choices import MISPLACED, SEARCH_PATH, config_dir, groups, option_file, with_search_path
 from seq2seq.commands.suggestions import nearest
 from seq2seq.commands.workers import preemptible
 from seq2seq.errors import UserError
@@ -130,9 +131,11 @@ def _composition() -> Iterator[None]:
 def help_text(command: str, arguments: Iterable[str] = ()) -> str:
     """What `seq2seq COMMAND [GROUP=OPTION ...] --help` prints: the command's self-documenting YAML file and the groups'
     choices, or the files of the options that are named."""
-    named = [tuple(text.split("=", 1)) for text in arguments if "=" in text]
-    if named := [(group, option) for group, option in named if option in groups().get(group, ())]:
-        return "\n".join(f"# {group}={option}\n{_option_text(group, option)}" for group, option in named)
+    overrides = with_search_path([text for text in arguments if text not in ("-h", "--help")])
+    named = [text.split("=", 1) for text in overrides if "=" in text]
+    files = {f"{group}={option}": option_file(group, option, overrides) for group, option in named if group in groups()}
+    if texts := [f"# {name}\n{_option_text(file)}" for name, file in files.items() if file]:
+        return "\n".join(texts)
     text = (config_dir() / f"{command}.yaml").read_text(encoding="utf-8")
     keys = re.sub(r"^  # hydra:\n(?:  - .*\n)*", "", text, flags=re.MULTILINE).split("\n# hydra:")[0].rstrip()
     lines = [f"usage: seq2seq {command} [key=value ...] [-m] [--cfg job] [--config-dir DIR]", "", keys, "", "Choices:"]
@@ -144,12 +147,13 @@ def help_text(command: str, arguments: Iterable[str] = ()) -> str:
     return "\n".join(lines)
 
 
-def _option_text(group: str, option: str) -> str:
+def _option_text(file: Path) -> str:
     """An option's file, after the files that it includes in the same place."""
-    text = (config_dir() / group / f"{option}.yaml").read_text(encoding="utf-8")
+    text = file.read_text(encoding="utf-8")
     content: Any = OmegaConf.to_container(OmegaConf.create(text))
     included = [entry for entry in content.get("defaults", []) if isinstance(entry, str) and entry != "_self_"]
-    return "\n".join([*(_option_text(group, entry.removesuffix("@_here_")) for entry in included), text])
+    there = (file.parent / f"{entry.removesuffix('@_here_')}.yaml" for entry in included)
+    return "\n".join([*map(_option_text, filter(Path.is_file, there)), text])
 
 
 def explain(error: Exception, command: str, overrides: list[str]) -> str:

@@ -29,7 +29,7 @@ def dry_run(config: DictConfig, start: Bundle | None) -> int:
     trainer.apply_to_torch()
     seed_everything(config.seed, 0)
     model = create_model(config, start, data.vocabulary())
-    check_lengths(model, data)
+    check_lengths(config, model, data)
     print("segments    " + ", ".join(f"{split} {size:,}" for split, size in data.sizes.items()))
     print(
         "vocabulary  "

@@ -10,6 +10,7 @@ from omegaconf import DictConfig
 from seq2seq.commands.configuration import build
 from seq2seq.commands.scoring import test_splits
 from seq2seq.commands.starting import create_model, training_data
+from seq2seq.commands.validation import check_data
 from seq2seq.errors import UserError
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def check_values(config: DictConfig, start: Bundle | None) -> None:
     from seq2seq.training.loss import Criterion
     from seq2seq.training.optimizer import create_optimizer, parameter_kinds
 
+    check_data(config)
     if config.seed < 0:
         raise UserError(f"seed={config.seed} must be at least 0")
     bleu_metric(config.tokenize)
@@ -41,39 +43,45 @@ def check_values(config: DictConfig, start: Bundle | None) -> None:
     }
     if built["search"].ranking.coverage_penalty and not model.attends:
         raise UserError("search.coverage_penalty needs attention weights, and this model has none; set it to 0")
-    trainer = built["trainer"]
-    if config.data.streaming and trainer.max_epochs is None and isinstance(trainer.val_check_interval, float):
-        raise UserError(
-            f"trainer.val_check_interval={trainer.val_check_interval}: nobody knows how long a stream's epoch is\n"
-            "Give a number of updates, such as 1000, or a time."
-        )
-    if config.data.get("tokenized") and config.tokenize != "none":
-        raise UserError(
-            f"tokenize={config.tokenize} would cut text again that data.tokenized=true has as tokens\n"
-            "Give tokenize=none lowercase=true, as the papers do."
-        )
     create_optimizer(built["optimizer"], model.named_parameters(), parameter_kinds(model))
     data = training_data(config, start)
     check_split(data.corpus, "valid")
     test_splits(data, config.test_splits)
 
 
-def check_lengths(model: Any, data: TranslationData) -> None:
+def check_lengths(config: DictConfig, model: Any, data: TranslationData) -> None:
     """Refuse prepared data with a segment for which a model with learned positions (`interfaces.Model`) has too few."""
-    sides = (("source", model.longest_source), ("target", model.longest_output))
-    for split in data.sizes:
-        for side, longest in sides:
+    way_out = "Raise model.maximum_positions, lower data.max_length (of training), or take other positions."
+    unforeseen = data.streaming or config.tokenizer.sampling
+    for side, longest in (("source", model.longest_source), ("target", model.longest_output)):
+        if longest is None:
+            continue
+        if unforeseen and config.data.max_length > longest:
+            raise UserError(
+                f"data.max_length={config.data.max_length}: the model has positions for {longest} {side} tokens\n"
+                f"{way_out}"
+            )
+        for split in {*data.sizes} & {"train", "valid", *test_splits(data, config.test_splits)}:
             length, row = data.longest(split, side)
-            if longest is not None and length > longest:
+            if length > longest:
                 raise UserError(
                     f"{split}: segment {row + 1} has {length} {side} tokens, and the model positions for {longest}\n"
-                    "Raise model.maximum_positions, lower data.max_length (of training), or take other positions."
+                    f"{way_out}"
                 )
 
 
-def warn_of_spaces(language: str, tokenize: str) -> None:
+def warn(config: DictConfig, data: TranslationData) -> None:
+    """Say what can be meant so, and hardly is."""
+    language, tokenize = data.target_language, config.tokenize
     better = UNSPACED.get(language.partition("-")[0].partition("_")[0].lower())
     if better and tokenize in ("13a", "intl"):
+        logger.warning("tokenize=%s finds few words in %s: see tokenize=%s", tokenize, language, better)
+    if config.data.get("tokenized") and tokenize != "none":
+        logger.warning("tokenize=%s cuts tokenised text again; papers have tokenize=none lowercase=true", tokenize)
+    interval = config.trainer.val_check_interval
+    if data.streaming and isinstance(interval, float) and (config.trainer.max_epochs is None or interval % 1):
         logger.warning(
-            "tokenize=%s finds few words in %s, so BLEU means little: see tokenize=%s", tokenize, language, better
+            "trainer.val_check_interval=%s: a stream is validated at the end of a pass; for more, give a number of "
+            "updates, such as 1000, or a time",
+            interval,
         )

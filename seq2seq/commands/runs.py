@@ -158,7 +158,7 @@ def read_metrics(path: Path) -> dict[str, Any]:
     """A finished run's metrics.json. Raises UserError if it is damaged."""
     try:
         metrics = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(metrics, dict):
+        if not isinstance(metrics, dict) or not {"training", "splits"} <= metrics.keys():
             raise ValueError("it holds no scores")
     except ValueError as error:
         raise UserError(

@@ -71,9 +71,10 @@ def _take_model(config: DictConfig, there: dict[str, Any], keys: Sequence[str], 
         raise UserError(
             f"checkpoint={config.checkpoint} holds a model={kinds[0]}, not {kinds[1]}\nGive that, or leave model= out."
         )
-    if found := [text for text in differences(there, here) if not text.partition(":")[0].endswith("dropout")]:
+    different = differences({"model": there}, {"model": here})
+    if found := [text for text in different if not text.partition(":")[0].endswith("dropout")]:
         raise UserError(
-            f"checkpoint={config.checkpoint} has other settings under model: {'; '.join(found)}\n"
+            f"checkpoint={config.checkpoint} has other settings: {'; '.join(found)}\n"
             "Leave them out, and the checkpoint's are taken."
         )
 

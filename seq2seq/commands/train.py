@@ -19,7 +19,7 @@ from seq2seq.commands import runs
 from seq2seq.commands.choices import search_path
 from seq2seq.commands.configuration import Outcome, build
 from seq2seq.commands.console import hush, talk_to
-from seq2seq.commands.preflight import check_lengths, check_values, warn_of_spaces
+from seq2seq.commands.preflight import check_lengths, check_values, warn
 from seq2seq.commands.scoring import score_split, test_splits, write_word_counts
 from seq2seq.commands.starting import create_model, load_start, training_data, warn_of_tokenizer
 from seq2seq.commands.workers import by_joblib, concerned, in_worker, joined_by_others, launched, leading
@@ -79,8 +79,6 @@ def train(config: DictConfig, folder: Path, choices: dict[str, Any], command: st
         if _told_finished(folder, config, settings):
             return 0
         runs.claim(folder, settings)
-        if leading():
-            (folder / "metrics.json").unlink(missing_ok=True)  # of a finished run that goes on
         with joined_by_others(folder):
             return _tell(folder, partial(_train, config, settings, folder, choices, command, start))
 
@@ -102,18 +100,16 @@ def _goes_on(folder: Path, config: DictConfig) -> bool:
     training = runs.read_metrics(folder / "metrics.json")["training"]
     if build(config.trainer).limits().exceeded(training["updates"], training["epochs"], training["seconds"]):
         return False
-    if training["stopped"] != "patience":
-        return True
-    before = runs.read_settings(folder / "config.yaml")["callbacks"]["patience"]
-    patience = config.callbacks.patience
-    return patience is None or (before is not None and patience > before)
+    before, now = training.get("patience"), config.callbacks.patience
+    return training["stopped"] != "patience" or now is None or (before is not None and now > before)
 
 
 def _unscored(folder: Path, config: DictConfig) -> bool:
     """Whether other test sets are asked for than a finished run was scored on."""
-    asked = runs.read_settings(folder / "config.yaml").get("test_splits")
-    scored = runs.read_metrics(folder / "metrics.json")["splits"]
-    return asked is not None and (config.test_splits is None or not set(config.test_splits) <= scored.keys())
+    metrics = runs.read_metrics(folder / "metrics.json")
+    if config.test_splits is None:
+        return metrics.get("test_splits") is not None
+    return not set(config.test_splits) <= metrics["splits"].keys()
 
 
 def _tell(folder: Path, work: Callable[[], int]) -> int:
@@ -153,11 +149,11 @@ def _train(
     if start is not None:
         warn_of_tokenizer(config, HydraConfig.get().overrides.task)
     data = training_data(config, start)
-    warn_of_spaces(data.target_language, config.tokenize)
+    warn(config, data)
     data.prepare()
     seed_everything(config.seed, 0)
     model = create_model(config, start, data.vocabulary())
-    check_lengths(model, data)
+    check_lengths(config, model, data)
     result = fit(
         model,
         data,
@@ -205,13 +201,16 @@ def finish(
         "languages": [data.source_language, data.target_language],
         "sizes": data.sizes,
         "parameters": count_parameters(bundle.model),
-        "training": result.summary(),
-        "splits": {
-            split: score_split(translator, data, split, settings["search"], folder, config.tokenize, config.lowercase)
-            for split in test_splits(data, config.test_splits)
-        },
+        "training": {**result.summary(), "patience": config.callbacks.patience},
+        "test_splits": settings["test_splits"],
+        "splits": scores_of_before(folder, result),
         **runs.provenance(),
     }
+    for split in test_splits(data, config.test_splits):
+        if split not in metrics["splits"]:
+            metrics["splits"][split] = score_split(
+                translator, data, split, settings["search"], folder, config.tokenize, config.lowercase
+            )
     bundle.save(folder / "bundle", metrics)
     with atomic_write(folder / "metrics.json") as stream:
         json.dump(metrics, stream, indent=1, ensure_ascii=False)
@@ -219,6 +218,15 @@ def finish(
     for split, scores in metrics["splits"].items():
         name = bleu_name(scores["bleu"]["signature"])
         print(f"{folder}  {split}  {name} {scores['bleu']['score']:.2f}  chrF {scores['chrf']['score']:.2f}")
+
+
+def scores_of_before(folder: Path, result: TrainingResult) -> dict[str, Any]:
+    """By test set, those of a finished run that was asked for others and has not been trained further."""
+    if not runs.finished(folder):
+        return {}
+    metrics = runs.read_metrics(folder / "metrics.json")
+    same = all(metrics["training"][key] == getattr(result, key) for key in ("updates", "best_update", "averaged"))
+    return dict(metrics["splits"]) if same else {}
 
 
 def _factory(node: DictConfig) -> str:

@@ -66,8 +66,6 @@ def check(config: DictConfig, command: str, ignore: Collection[str] = ()) -> Non
             raise UserError(f"{key!s}={value!r} has the wrong type: {describe(hint)} is needed")
     for path, node in targets({key: value for key, value in plain.items() if key not in ignore}):
         check_target(path, node)
-    if "data" in plain and "data" not in ignore:
-        check_data(config, plain["data"])
 
 
 def targets(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -91,17 +89,18 @@ def check_target(path: str, node: dict[str, Any]) -> None:
     check_arguments(path, values, locate(target, path))
 
 
-def check_data(config: DictConfig, data: dict[str, Any]) -> None:
-    """Hold the node `data`, resolved, against what TranslationData takes. Another key must be one that something in
-    `config` refers to, or one that conf/ has for every corpus and that is as it is there. (In a configuration that a
-    run has saved nothing refers to anything any more.)"""
+def check_data(config: DictConfig) -> None:
+    """Hold the node `data` of one training against what TranslationData takes. Another key must be one that a reference
+    somewhere in `config` names, or one that conf/ has for every corpus and that is as it is there. (In a configuration
+    that a run has saved nothing refers to anything any more.)"""
     from seq2seq.data.concatenation import ConcatenatedCorpus
     from seq2seq.data.datamodule import TranslationData
 
-    own = inspect.signature(TranslationData).parameters.keys()
+    data: Any = OmegaConf.to_container(config.data, resolve=True)
+    own = inspect.signature(TranslationData).parameters.keys() - {"seed", "tokenizer", "tokenizers"}
     common: Any = OmegaConf.to_container(OmegaConf.load(config_dir() / "data" / "common" / "base.yaml"))
-    references = re.findall(r"\$\{data\.(\w+)", json.dumps(OmegaConf.to_container(config, resolve=False)))
-    read = {*own, *references}
+    references = re.findall(r"\$\{([^}]*)", json.dumps(OmegaConf.to_container(config, resolve=False)))
+    read = own.union(*(re.findall(r"\w+", reference) for reference in references))
     for key, value in data.items():
         if references and key not in read and (key not in common or value != common[key]):
             raise UserError(f"data.{key}={value}: nothing reads it{nearest(key, read)}")

@@ -37,8 +37,6 @@ REFUSED = {
     "a misspelt key of the joining": (["+data.concatenation.trian=2"], ["trian", "train"]),
     "a beam of nothing": (["search.beam_size=0"], ["beam_size", "0"]),
     "coverage without attention": (["model=rnn", "search.coverage_penalty=0.2"], ["coverage_penalty", "attention"]),
-    "tokenised text to be cut again": (["data=multi30k", "data.tokenized=true"], ["tokenize=13a", "tokenize=none"]),
-    "epochs of a stream": (["data=files", "data.root=x", "data.streaming=true"], ["val_check_interval=1.0", "1000"]),
     "a tokenizer that is not installed": (["tokenize=ja-mecab"], ["tokenize=ja-mecab", "sacrebleu[ja]"]),
     "a rate below zero": (["optimizer.lr=-1"], ["learning rate", "optimizer"]),
     "no end": (["trainer.max_steps=null"], ["trainer.max_steps"]),
@@ -242,6 +240,26 @@ def test_the_wrong_key_is_blamed_and_the_right_one_named(
     line = capsys.readouterr().err.splitlines()[0]
     assert line.startswith(f"error: unknown key '{wrong}")
     assert f"did you mean '{right}'" in line
+
+
+def test_what_experiments_read_may_be_given_to_a_comparison(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    study = ["compare", "experiments=[multi30k_rnn]", f"run_dir={tmp_path / 'study'}"]
+    assert run([*study, f"data.root={tmp_path}"]) == 2
+    assert "multi30k_rnn-seed1" in capsys.readouterr().err
+    assert run([*study, f"data.root={tmp_path}", "+data.max_lenght=3"]) == 2
+    assert "multi30k_rnn: data.max_lenght=3: nothing reads it" in capsys.readouterr().err.replace("-seed1", "")
+
+
+def test_the_help_of_choices(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run(["train", "trainer=gpu", "model=conv", "--help"]) == 0
+    printed = capsys.readouterr().out
+    assert "kernel: 3" in printed and "validation_tokens: 32000" in printed and "max_time: null" in printed
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text("# @package _global_\nseed: 77\n")
+    assert run(["train", "--help", "--config-dir", str(tmp_path), "experiment=mine"]) == 0
+    assert "seed: 77" in capsys.readouterr().out
+    assert run(["train", "model=nothing", "--help"]) == 0
+    assert "model: bahdanau, conv" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

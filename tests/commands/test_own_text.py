@@ -94,18 +94,34 @@ def test_more_patience_lets_a_stopped_run_go_on(files: Path) -> None:
 def test_other_data_of_the_same_name_is_refused(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [*FILES, "data.root=text", "data.concatenation.train=1"]
     assert run([*command, "trainer.max_steps=4"]) == 0
+    before = Path("run/metrics.json").read_text()
     swapped = [line[::-1] for line in (files / "valid.en").read_text().splitlines()]
     (files / "valid.en").write_text("".join(f"{line}\n" for line in swapped))
     assert run(command) == 2
     assert "the corpus is not what it was" in capsys.readouterr().err
+    assert Path("run/metrics.json").read_text() == before
 
 
 def test_a_mended_setting_is_taken_where_nothing_was_trained(files: Path) -> None:
     assert run([*FILES, "data.root=text", "tokenizer.vocabulary=265"]) == 2
     assert Path("run/config.yaml").exists()
     assert run([*FILES, "data.root=text", "test_splits=[]", "trainer.max_steps=1"]) == 0
-    assert run([*FILES, "data.root=text", "trainer.max_steps=1"]) == 0
-    assert list(json.loads(Path("run/metrics.json").read_text())["splits"]) == ["test"]
+
+
+def test_a_finished_run_is_scored_on_what_is_asked_for_later(files: Path) -> None:
+    for language in ("en", "de"):
+        (files / f"more.{language}").write_text((files / f"test.{language}").read_text())
+    more = "+data.corpus.splits.more='more.{language}'"
+    command = [*FILES, "data.root=text", "trainer.max_steps=1", more]
+    marked = None
+    for asked, scored in (("[]", []), ("[test]", ["test"]), ("[more]", ["test", "more"]), ("null", ["test", "more"])):
+        assert run([*command, f"test_splits={asked}"]) == 0
+        metrics = json.loads(Path("run/metrics.json").read_text())
+        assert list(metrics["splits"]) == scored
+        if marked is None and scored:
+            marked = metrics["splits"]["test"]["comet"] = 0.5
+            Path("run/metrics.json").write_text(json.dumps(metrics))
+    assert metrics["splits"]["test"]["comet"] == marked
 
 
 def test_an_older_run_lacks_younger_keys(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,6 +147,19 @@ def test_a_segment_beyond_the_learned_positions_is_named_at_once(
         assert run([*command, *options]) == 2
         assert "test: segment 5 has 50 source tokens, and the model positions for 39" in capsys.readouterr().err
     assert not Path("run/checkpoints").exists()
+    assert run([*command, "test_splits=[]", "trainer.max_steps=1"]) == 0
+    assert run([*command, "test_splits=[]", "run_dir=sampled", "tokenizer.sampling=0.1"]) == 2
+    assert "data.max_length=256: the model has positions for 39" in capsys.readouterr().err
+
+
+def test_what_hardly_can_be_meant_is_said(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("train", "valid", "test"):
+        (files / f"{name}.de").rename(files / f"{name}.zh")
+    command = [*FILES, "data.root=text", "data.target_language=zh", "test_splits=[]", "trainer.max_steps=1"]
+    assert run([*command, "data.streaming=true", "trainer.val_check_interval=0.5"]) == 0
+    printed = capsys.readouterr().err
+    assert "tokenize=13a finds few words in zh: see tokenize=zh" in printed
+    assert "trainer.val_check_interval=0.5: a stream is validated at the end of a pass" in printed
 
 
 def test_a_number_is_no_files_name(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
