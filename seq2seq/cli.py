@@ -63,7 +63,7 @@ def run(arguments: list[str]) -> int:
     from seq2seq.commands import configuration
 
     if {"-h", "--help"} & set(rest):
-        return guarded(say, configuration.help_text(command, rest))
+        return guarded(lambda: say(configuration.help_text(command, rest)))
     return guarded(configuration.launch, command, import_module(f"seq2seq.commands.{command}").main, rest)
 
 

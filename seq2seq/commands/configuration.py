@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from seq2seq.commands.choices import MISPLACED, SEARCH_PATH, config_dir, groups, option_file, with_search_path
 from seq2seq.commands.suggestions import nearest
@@ -54,11 +54,12 @@ def launch(command: str, main: Main, arguments: list[str]) -> int:
         try:
             check(config, command)
             outcome = main(config)
-        except (UserError, OSError, MemoryError) as error:
+        except (UserError, OSError, MemoryError, MissingMandatoryValue) as error:
             if os.getpid() != here:  # in a launcher's process, from which only an exception comes back
                 raise
-            stopped.append(error)  # Hydra would print its own account of it
-            return None
+            missing = isinstance(error, MissingMandatoryValue)
+            stopped.append(UserError(explain(error, command, arguments)) if missing else error)
+            return None  # Hydra would print its own account of it
         if not isinstance(outcome, Outcome):
             outcome = Outcome(outcome or 0)
         status = max(status, outcome.status)
@@ -139,12 +140,26 @@ def help_text(command: str, arguments: Iterable[str] = ()) -> str:
     text = (config_dir() / f"{command}.yaml").read_text(encoding="utf-8")
     keys = re.sub(r"^  # hydra:\n(?:  - .*\n)*", "", text, flags=re.MULTILINE).split("\n# hydra:")[0].rstrip()
     lines = [f"usage: seq2seq {command} [key=value ...] [-m] [--cfg job] [--config-dir DIR]", "", keys, "", "Choices:"]
+    tops = _tops(command)
     for group, options in groups().items():
-        if group.endswith("/common"):
-            continue
-        lines.append(f"  {group}: {', '.join(options)}")
+        if group.split("/")[0] in tops and not group.endswith("/common"):
+            lines.append(f"  {group}: {', '.join(options)}")
+    if not tops:
+        return "\n".join(lines[:-2])
     lines += ["", f"The keys of a choice: seq2seq {command} GROUP=OPTION --help"]
     return "\n".join(lines)
+
+
+def _tops(command: str) -> set[str]:
+    """The config groups of a command's file and of those that it includes, such as train in compare.yaml."""
+    content: Any = OmegaConf.to_container(OmegaConf.load(config_dir() / f"{command}.yaml"))
+    found: set[str] = set()
+    for entry in content["defaults"]:
+        if isinstance(entry, dict):
+            found |= {str(name) for name in entry if not str(name).startswith("override ")}
+        elif entry != "_self_":
+            found |= _tops(entry)
+    return found
 
 
 def _option_text(file: Path) -> str:
@@ -173,10 +188,20 @@ def explain(error: Exception, command: str, overrides: list[str]) -> str:
         return f"{group}={name}: no such choice{nearest(name, options)}{hint}"
     if "@experiment." in str(error):
         return MISPLACED
+    if isinstance(error, MissingMandatoryValue):
+        return f"{error.full_key}= is needed\nSee seq2seq {command} --help"
+    if isinstance(error, OverrideParseException) and "=" not in error.override.strip("="):
+        return f"cannot read {error.override!r}: write KEY=VALUE, without blanks\nSee seq2seq {command} --help"
     if isinstance(error, OverrideParseException):
         return (
             f"cannot read {error.override!r}: {str(error.message).splitlines()[0]}\nQuote it in the shell: 'key=[1,2]'"
         )
+    if several := re.search(r"Ambiguous value for argument '([^=]+)=([^']*)'", str(error)):
+        key, values = several.groups()
+        return f"{key}={values} is several values\nWrite {key}=[{values}] for a list; -m in front for a job with each."
+    refused = re.match(r"Could not override '(\w+)/([\w/]+)'", str(error))
+    if refused and (owners := _having(*refused.groups())):
+        return f"{refused[1]}/{refused[2]} goes with {' or '.join(f'{refused[1]}={owner}' for owner in owners)} only"
     for override in overrides:
         key = override.split("=")[0].lstrip("+~")
         if override.startswith("-") or "=" not in override:
@@ -186,6 +211,15 @@ def explain(error: Exception, command: str, overrides: list[str]) -> str:
             return f"unknown key {key!r} in {override!r}{hint}\nSee seq2seq {command} --help"
     first = [line for line in str(error).splitlines() if line.strip()]
     return "\n".join(first[:2])
+
+
+def _having(group: str, switch: str) -> list[str]:
+    """The options of a group that have a further choice, such as attention/score of models."""
+    return [
+        option
+        for option in groups().get(group, [])
+        if re.search(rf"^  - {switch}:", (config_dir() / group / f"{option}.yaml").read_text(encoding="utf-8"), re.M)
+    ]
 
 
 def known(key: str, command: str, overrides: list[str]) -> bool:

@@ -5,12 +5,17 @@ from typing import Any
 
 from seq2seq.report.draw import short_number, short_time
 
+LEARNT = 2.0
+"""BLEU below which a comparison says nothing."""
+
 
 def headline(report: Mapping[str, Any]) -> str:
     """What the reader should take away, in one or two sentences made from the scores alone."""
     systems = report["systems"]
     kept = sorted((s for s in systems if s["retention"]), key=lambda s: s["retention"]["score"])
     top = systems[0]
+    if top["bleu"]["score"] < LEARNT:
+        return f"No system has learnt to translate: the best, {top['name']}, reaches {top['bleu']['score']:.1f} BLEU."
     if len(kept) > 1 and top["retention"] and kept[0]["retention"]["score"] < 0.9 * top["retention"]["score"]:
         low, high = kept[0], top
         return (

@@ -54,6 +54,13 @@ REFUSED = {
     "a size without its braces": (["data.sizes=train:600"], ["sizes='train:600'", "{name: int}"]),
     "a precision that cannot be": (["trainer.precision=bf16-true"], ["trainer.precision", "bf16-mixed"]),
     "a number for a list": (["data.concatenation.test=3"], ["data.concatenation.test", "[3]"]),
+    "attention for a model that has none": (
+        ["model=rnn", "model/attention/score=dot"],
+        ["model/attention/score goes with model=bahdanau or model=luong only"],
+    ),
+    "several values": (["model=rnn,conv"], ["model=[rnn,conv]", "-m"]),
+    "words apart": (["model", "=", "rnn"], ["cannot read 'model'", "KEY=VALUE"]),
+    "a folder that is not there": (["--config-dir", "nowhere"], ["nowhere: there is no such folder"]),
     "a broken override": (["model.width=[1"], ["model.width"]),
 }
 
@@ -250,6 +257,11 @@ def test_what_experiments_read_may_be_given_to_a_comparison(capsys: pytest.Captu
     assert "multi30k_rnn: data.max_lenght=3: nothing reads it" in capsys.readouterr().err.replace("-seed1", "")
 
 
+def test_what_is_needed_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["translate"]) == 2
+    assert capsys.readouterr().err == "error: checkpoint= is needed\nSee seq2seq translate --help\n"
+
+
 def test_the_help_of_choices(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert run(["train", "trainer=gpu", "model=conv", "--help"]) == 0
     printed = capsys.readouterr().out
@@ -260,6 +272,10 @@ def test_the_help_of_choices(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     assert "seed: 77" in capsys.readouterr().out
     assert run(["train", "model=nothing", "--help"]) == 0
     assert "model: bahdanau, conv" in capsys.readouterr().out
+    for command, choices in (("translate", ["search"]), ("average", [])):
+        assert run([command, "--help"]) == 0
+        listed = capsys.readouterr().out.partition("Choices:")[2].split("\n\n")[0].split("\n")
+        assert [line.split(":")[0].strip() for line in listed if line] == choices
 
 
 @pytest.mark.parametrize(

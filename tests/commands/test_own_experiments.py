@@ -55,8 +55,9 @@ def test_an_experiment_that_would_be_ignored_is_refused(
     "arguments, words",
     [
         (["--config-dir"], "needs a folder"),
-        (["--config-dir", "nowhere"], "--config-dir nowhere: there is no GROUP/NAME.yaml"),
-        (["--config-dir="], "there is no GROUP/NAME.yaml"),
+        (["--config-dir", "nowhere"], "--config-dir nowhere: there is no such folder"),
+        (["--config-dir="], "there is no such folder"),
+        (["--config-dir", "{}/.."], "there is no GROUP/NAME.yaml"),
         (["--config-dir", "{}", "experiment=my_rn"], "did you mean 'my_rnn'?"),
         (["--config-dir", "{}", "hydra.searchpath=[]"], "Give one of them"),
     ],

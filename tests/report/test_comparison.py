@@ -1,5 +1,6 @@
 import json
 import shlex
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,12 @@ def test_headline_and_fairness_state_facts(report):
     lost, kept = systems["rnn"]["retention"]["score"], report[0]["systems"][0]["retention"]["score"]
     assert f"rnn keeps {lost:.0%} of its BLEU" in headline(report[0])
     assert f"keeps {kept:.0%}." in headline(report[0])
+    for entry in (poor := deepcopy(report[0]))["systems"]:
+        entry["bleu"]["score"] = 0.04
+    assert (
+        headline(poor)
+        == f"No system has learnt to translate: the best, {poor['systems'][0]['name']}, reaches 0.0 BLEU."
+    )
     lines = fairness(report[0])
     assert "Updates: 3k for all." in lines
     assert any(line.startswith("Parameters: 2.67M to 3.39M, the largest 27%") for line in lines)
