@@ -52,13 +52,13 @@ def check_values(config: DictConfig, start: Bundle | None) -> None:
 def check_lengths(config: DictConfig, model: Any, data: TranslationData) -> None:
     """Refuse prepared data with a segment for which a model with learned positions (`interfaces.Model`) has too few."""
     way_out = "Raise model.maximum_positions, lower data.max_length (of training), or take other positions."
-    unforeseen = data.streaming or config.tokenizer.sampling
+    unforeseen = data.streaming or build(config.tokenizer).sampling
     for side, longest in (("source", model.longest_source), ("target", model.longest_output)):
         if longest is None:
             continue
-        if unforeseen and config.data.max_length > longest:
+        if unforeseen and data.filters.max_length > longest:
             raise UserError(
-                f"data.max_length={config.data.max_length}: the model has positions for {longest} {side} tokens\n"
+                f"data.max_length={data.filters.max_length}: the model has positions for {longest} {side} tokens\n"
                 f"{way_out}"
             )
         for split in {*data.sizes} & {"train", "valid", *test_splits(data, config.test_splits)}:
@@ -78,8 +78,9 @@ def warn(config: DictConfig, data: TranslationData) -> None:
         logger.warning("tokenize=%s finds few words in %s: see tokenize=%s", tokenize, language, better)
     if config.data.get("tokenized") and tokenize != "none":
         logger.warning("tokenize=%s cuts tokenised text again; papers have tokenize=none lowercase=true", tokenize)
-    interval = config.trainer.val_check_interval
-    if data.streaming and isinstance(interval, float) and (config.trainer.max_epochs is None or interval % 1):
+    trainer = build(config.trainer)
+    interval = trainer.val_check_interval
+    if data.streaming and isinstance(interval, float) and (trainer.max_epochs is None or interval % 1):
         logger.warning(
             "trainer.val_check_interval=%s: a stream is validated at the end of a pass; for more, give a number of "
             "updates, such as 1000, or a time",

@@ -100,7 +100,7 @@ def _goes_on(folder: Path, config: DictConfig) -> bool:
     training = runs.read_metrics(folder / "metrics.json")["training"]
     if build(config.trainer).limits().exceeded(training["updates"], training["epochs"], training["seconds"]):
         return False
-    before, now = training.get("patience"), config.callbacks.patience
+    before, now = training.get("patience"), build(config.callbacks).patience
     return training["stopped"] != "patience" or now is None or (before is not None and now > before)
 
 
@@ -201,7 +201,7 @@ def finish(
         "languages": [data.source_language, data.target_language],
         "sizes": data.sizes,
         "parameters": count_parameters(bundle.model),
-        "training": {**result.summary(), "patience": config.callbacks.patience},
+        "training": {**result.summary(), "patience": build(config.callbacks).patience},
         "test_splits": settings["test_splits"],
         "splits": scores_of_before(folder, result),
         **runs.provenance(),
