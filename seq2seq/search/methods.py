@@ -33,7 +33,7 @@ def with_options(search: Search, options: Mapping[str, Any]) -> Search:
     for name in options:
         having = [method for method, each in METHODS.items() if name in {field.name for field in fields(each)}]
         if (own := method_name(search)) not in having:
-            others = f", but of {' and '.join(having)}: choose that too" if having else ""
+            others = f", but of {' and '.join(f'search={method}' for method in having)}" if having else ""
             raise UserError(f"search.{name} is no option of {own} search{others}")
     changed: Search = replace(kind, **options)
     return changed
