@@ -1,4 +1,4 @@
-"""The one exception a user is meant to read, and the one that a program may survive."""
+"""The one exception that a user is meant to read, and how to tell that memory ran out."""
 
 
 class UserError(Exception):

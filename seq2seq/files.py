@@ -1,17 +1,13 @@
 """Writing files so that a reader never meets half of one, and holding them so that no other process writes them too."""
 
 import errno
+import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
-
-try:
-    import fcntl
-except ImportError:  # Windows has none, and goes without.
-    fcntl = None  # type: ignore[assignment]
 
 
 @contextmanager
@@ -60,11 +56,10 @@ def hold(path: str | Path) -> IO[bytes]:
         OSError: it cannot be opened.
     """
     stream = open(path, "a+b")  # noqa: SIM115 (open as long as the lock)
-    if fcntl is not None:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in (errno.EAGAIN, errno.EACCES):
-                stream.close()
-                raise InUse(path) from None
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.EACCES):
+            stream.close()
+            raise InUse(path) from None
     return stream

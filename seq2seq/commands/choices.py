@@ -64,7 +64,7 @@ def with_search_path(arguments: list[str]) -> list[str]:
         raise UserError("--config-dir and hydra.searchpath= are two ways to say the same\nGive one of them.")
     ours = [*_options(config_dir()), *(Path(path.name) for path in config_dir().glob("*.yaml"))]
     for name in found.config_dir:
-        if not Path(name or " ").is_dir():
+        if not (name and Path(name).is_dir()):
             raise UserError(f"--config-dir {name}: there is no such folder")
         if not _options(Path(name)):
             raise UserError(f"--config-dir {name}: there is no GROUP/NAME.yaml, such as experiment/mine.yaml")

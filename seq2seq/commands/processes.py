@@ -9,8 +9,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from omegaconf import DictConfig
 
@@ -61,7 +62,13 @@ def translate_in_processes(config: DictConfig, overrides: Sequence[str]) -> int:
 def run_together(commands: Sequence[Sequence[str]]) -> list[int]:
     """Exit statuses; the first error ends the other processes (their status is then 0). What each says on standard
     error is passed on when it ends."""
-    talk = [tempfile.TemporaryFile() for _ in commands]  # noqa: SIM115 (read at the end)
+    with ExitStack() as files:
+        talk = [files.enter_context(tempfile.TemporaryFile()) for _ in commands]
+        return _wait(commands, talk)
+
+
+def _wait(commands: Sequence[Sequence[str]], talk: Sequence[IO[bytes]]) -> list[int]:
+    """See `run_together`; `talk` takes what each process says."""
     children = [
         subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=file)
         for command, file in zip(commands, talk, strict=True)
@@ -83,9 +90,8 @@ def run_together(commands: Sequence[Sequence[str]]) -> list[int]:
         for child in children:
             if child.poll() is None:
                 child.terminate()
-        for child, file in zip(children, talk, strict=True):
+        for child in children:
             child.wait()
-            file.close()
     return [statuses.get(index, 0) for index in range(len(children))]
 
 
