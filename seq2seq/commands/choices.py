@@ -34,6 +34,11 @@ def groups(overrides: Iterable[str] = ()) -> dict[str, list[str]]:
     return {group: sorted(options) for group, options in sorted(found.items())}
 
 
+def key_of(override: str) -> str:
+    """model.width of +model.width=3."""
+    return override.lstrip("+~").split("=")[0]
+
+
 def option_file(group: str, option: str, overrides: Iterable[str] = ()) -> Path | None:
     """The YAML file of an option, or None if there is no such option."""
     files = (root / group / f"{option}.yaml" for root in (config_dir(), *_own_folders(overrides)))

@@ -22,7 +22,7 @@ from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from seq2seq.commands import configuration, runs
-from seq2seq.commands.choices import quoted, search_path
+from seq2seq.commands.choices import key_of, quoted, search_path
 from seq2seq.commands.preflight import check_values
 from seq2seq.commands.report import write_report
 from seq2seq.commands.starting import load_start
@@ -224,4 +224,4 @@ def _status(job: JobReturn) -> int:
 
 
 def _key(override: str) -> str:
-    return override.lstrip("+~").split("=")[0].split(".")[0]
+    return key_of(override).split(".")[0]

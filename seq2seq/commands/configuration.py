@@ -14,7 +14,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from seq2seq.commands.choices import MISPLACED, SEARCH_PATH, config_dir, groups, option_file, with_search_path
+from seq2seq.commands.choices import MISPLACED, SEARCH_PATH, config_dir, groups, key_of, option_file, with_search_path
 from seq2seq.commands.suggestions import nearest
 from seq2seq.commands.workers import preemptible
 from seq2seq.errors import UserError
@@ -203,7 +203,7 @@ def explain(error: Exception, command: str, overrides: list[str]) -> str:
     if refused and (owners := _having(*refused.groups())):
         return f"{refused[1]}/{refused[2]} goes with {' or '.join(f'{refused[1]}={owner}' for owner in owners)} only"
     for override in overrides:
-        key = override.split("=")[0].lstrip("+~")
+        key = key_of(override)
         if override.startswith("-") or "=" not in override:
             continue
         if not known(key, command, overrides):

@@ -98,16 +98,15 @@ def score_checkpoint(config: DictConfig, comet: Comet | None) -> dict[str, Any]:
     tokenize = settings.get("tokenize", "13a") if config.tokenize is None else config.tokenize
     lowercase = settings.get("lowercase", False) if config.lowercase is None else config.lowercase
     output = None if config.output is None else Path(config.output)
-    changes = chosen_search(config) or {}
-    search = OmegaConf.to_container(settings.search if isinstance(changes, dict) else config.search, resolve=True)
-    assert isinstance(search, dict)
-    search |= changes if isinstance(changes, dict) else {}
+    chosen = chosen_search(config) or {}
+    changes, node = (chosen, settings.search) if isinstance(chosen, dict) else ({}, config.search)
+    search: Any = OmegaConf.to_container(node, resolve=True)
     splits = {
         split: score_split(
             translator,
             data,
             split,
-            {str(key): value for key, value in search.items()},
+            {**search, **changes},
             output,
             tokenize,
             lowercase,

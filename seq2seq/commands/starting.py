@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from seq2seq.commands.choices import key_of
 from seq2seq.commands.configuration import build
 from seq2seq.commands.runs import differences
 from seq2seq.errors import UserError
@@ -38,18 +39,14 @@ def load_start(config: DictConfig, folder: Path, chosen: Sequence[str], experime
                 start = load_bundle(path)
     if start is None:
         start = load_bundle(config.checkpoint)
-    _take_model(config, start.config["model"], _keys(chosen), experiment)
+    _take_model(config, start.config["model"], [key_of(text) for text in chosen], experiment)
     return start
-
-
-def _keys(chosen: Sequence[str]) -> list[str]:
-    return [text.lstrip("+~").split("=")[0] for text in chosen]
 
 
 def warn_of_tokenizer(config: DictConfig, chosen: Sequence[str]) -> None:
     """Say which settings of a tokenizer were typed in vain: the start brings its own. Only sampling counts."""
-    vain = [key for key in _keys(chosen) if key == "tokenizer" or key.startswith("tokenizer.")]
-    if vain := [key for key in vain if key != "tokenizer.sampling"]:
+    typed = [key_of(text) for text in chosen]
+    if vain := [key for key in typed if key.split(".")[0] == "tokenizer" and key != "tokenizer.sampling"]:
         logger.warning("checkpoint=%s brings its own tokenizers: %s not used", config.checkpoint, ", ".join(vain))
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
+from seq2seq.commands.choices import key_of
 from seq2seq.commands.configuration import build
 from seq2seq.errors import UserError
 from seq2seq.files import InUse, hold
@@ -148,7 +149,7 @@ def paths(value: Any) -> str | list[str]:
 def chosen_search(config: DictConfig) -> Search | dict[str, Any] | None:
     """The search that search= has chosen, else the single options that were typed, which change the checkpoint's own
     search; None if nothing was typed of it."""
-    keys = [text.lstrip("+~").split("=")[0] for text in HydraConfig.get().overrides.task]
+    keys = [key_of(text) for text in HydraConfig.get().overrides.task]
     if "search" in keys:
         search: Search = build(config.search)
         return search
