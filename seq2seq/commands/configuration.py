@@ -202,10 +202,13 @@ def explain(error: Exception, command: str, overrides: list[str]) -> str:
     refused = re.match(r"Could not override '(\w+)/([\w/]+)'", str(error))
     if refused and (owners := _having(*refused.groups())):
         return f"{refused[1]}/{refused[2]} goes with {' or '.join(f'{refused[1]}={owner}' for owner in owners)} only"
+    tops = _tops(command)
     for override in overrides:
         key = key_of(override)
         if override.startswith("-") or "=" not in override:
             continue
+        if key in groups(overrides) and key.split("/")[0] not in tops:
+            return f"{override}: {command} has no choice of {key}\nSee seq2seq {command} --help"
         if not known(key, command, overrides):
             hint = _nearest_key(key, command, overrides)
             return f"unknown key {key!r} in {override!r}{hint}\nSee seq2seq {command} --help"

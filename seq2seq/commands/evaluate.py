@@ -32,8 +32,8 @@ def main(config: DictConfig) -> int:
         raise UserError("hypotheses=FILE needs references=FILE and sources=FILE")
     if config.checkpoint is not None and any(files):
         raise UserError("references= and sources= go with hypotheses=; a checkpoint has the test sets of its corpus")
-    if config.checkpoint is None and (config.splits or config.data_root or chosen_search(config)):
-        raise UserError("splits=, data_root= and search go with checkpoint=; hypotheses= are scored as they are")
+    if config.checkpoint is None and (config.splits or config.data.root or chosen_search(config)):
+        raise UserError("splits=, data.root= and search go with checkpoint=; hypotheses= are scored as they are")
     if config.beam_sizes and config.checkpoint is None:
         raise UserError("beam_sizes=[...] needs checkpoint=RUN: it translates anew with each")
     with talk_to():
@@ -87,8 +87,8 @@ def score_checkpoint(config: DictConfig, comet: Comet | None) -> dict[str, Any]:
     for size in config.beam_sizes:
         with_beam_size(translator.search, size)
     settings = run_settings(Path(config.checkpoint))
-    if config.data_root is not None:
-        move_data(settings.data, config.data_root)
+    if config.data.root is not None:
+        move_data(settings.data, config.data.root)
     node = OmegaConf.to_container(settings.data, resolve=True)
     assert isinstance(node, dict)
     check_foreign({str(key): value for key, value in node.items()}, "data", f"{config.checkpoint}: data")
@@ -128,7 +128,7 @@ def move_data(data: DictConfig, root: str) -> None:
     """
     places = [key for key in ("root", "path") if key in data.corpus and data.corpus[key] == data.get("root")]
     if not places:
-        raise UserError(f"data_root={root}: the run's data was not read from a folder")
+        raise UserError(f"data.root={root}: the run's data was not read from a folder")
     data.root = root
     for key in places:
         data.corpus[key] = root

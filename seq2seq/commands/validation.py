@@ -19,7 +19,7 @@ from seq2seq.errors import UserError
 TYPES: dict[str, Any] = {
     **dict.fromkeys(("checkpoint", "checkpoints", "runs"), str | list[str]),
     **dict.fromkeys(("export.checkpoint", "output", "host", "split", "format", "engine", "device", "tokenize"), str),
-    **dict.fromkeys(("run_dir", "baseline", "data_root", "input", "quantization", "sample"), str | None),
+    **dict.fromkeys(("run_dir", "baseline", "input", "quantization", "sample"), str | None),
     **dict.fromkeys(("evaluate.tokenize", "comet", "report.split"), str | None),
     **dict.fromkeys(("train.checkpoint", "compare.checkpoint", "evaluate.checkpoint"), str | None),
     **dict.fromkeys(("evaluate.output", "translate.output", "report.output"), str | None),
@@ -31,6 +31,7 @@ TYPES: dict[str, Any] = {
     **dict.fromkeys(("threads", "n_best"), int | None),
     "report.hypotheses": dict[str, str] | None,
     "systems": dict[str, list[str]] | None,
+    "evaluate.data": dict[str, str | None],
     "evaluate.lowercase": bool | None,
     "beam_sizes": list[int],
     "seeds": list[int],

@@ -34,8 +34,8 @@ class CallbackSettings:
     patience: stop after so many validations in a row without a new best BLEU (None: never). average_last: at the end
     also try the mean of the weights of the last so many validations (0: don't), and export it if its validation BLEU
     is better than the best checkpoint's. save_every_n_steps, save_minutes: save last.ckpt at least this often,
-    besides after every validation (None: no such rule). samples: translations to show. progress: a live bar where
-    stderr is a terminal.
+    besides after every validation (None: no such rule). samples: translations to show. progress: a live bar, or,
+    where stderr is no terminal, a log line now and then.
     """
 
     patience: int | None = 10

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import sys
 import time
@@ -24,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 LABELLED = 60
 """Pieces a side up to which the attention picture grows with them and shows them; a larger one has a fixed size."""
+
+SILENCE = (30.0, 600.0)
 
 Record = dict[str, Any]
 
@@ -83,19 +84,21 @@ def _is_record(line: str) -> bool:
 
 
 class Terminal(Observer):
-    """One log line a validation, and above it, where stderr is a terminal and `bar` is wanted, a live progress bar."""
+    """One log line a validation; where `progress` is wanted also a live bar, or, where stderr is no terminal, a line
+    whenever there was none for a tenth of the time so far (at least SILENCE[0] seconds, at most SILENCE[1])."""
 
-    def __init__(self, bar: bool = True) -> None:
-        self.wanted = bar and sys.stderr.isatty()
+    def __init__(self, progress: bool = True) -> None:
+        self.wanted = progress
         self.limits = Limits()
         self.bar: Bar | None = None
         self.loss = ""
         self._task: Any = None
-        self._shown = 0.0
+        self._begun = self._shown = 0.0
 
     def start(self, run_dir: Path, progress: Progress, limits: Limits) -> None:
         self.limits = limits
-        if not self.wanted:
+        self._begun = self._shown = time.monotonic()
+        if not (self.wanted and sys.stderr.isatty()):
             return
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
@@ -107,27 +110,36 @@ class Terminal(Observer):
 
     def update(self, progress: Progress) -> None:
         now = time.monotonic()
-        if self.bar is None or now - self._shown < 0.25:
+        shortest, longest = SILENCE
+        silence = 0.25 if self.bar else min(longest, max(shortest, (now - self._begun) / 10))
+        if not self.wanted or now - self._shown < silence:
             return
         self._shown = now
-        fraction = self.limits.fraction(progress)
-        left = progress.seconds * (1 - fraction) / fraction if fraction > 0 else math.inf
         parts = [f"update {progress.update}", f"epoch {progress.epochs:.2f}", self.loss]
         parts += [f"{progress.tokens_per_second:,.0f} tokens/s"]
         if progress.best_bleu is not None:
             parts.append(f"best BLEU {progress.best_bleu:.2f}")
-        if math.isfinite(left):
-            parts.append(f"{clock(left)} left")
-        self.bar.update(self._task, completed=fraction, status=" · ".join(part for part in parts if part))
+        parts.append(self._left(progress))
+        status = " · ".join(part for part in parts if part)
+        if self.bar is None:
+            logger.info(status)
+        else:
+            self.bar.update(self._task, completed=self.limits.fraction(progress), status=status)
+
+    def _left(self, progress: Progress) -> str:
+        fraction = self.limits.fraction(progress)
+        return f"{clock(progress.seconds * (1 - fraction) / fraction)} left" if fraction > 0 else ""
 
     def record(self, record: Record) -> None:
         if "train_loss" in record:
             self.loss = f"loss {record['train_loss']:.3f} · perplexity {record['train_perplexity']:.2f}"
 
     def validated(self, progress: Progress, validation: Validation) -> None:
+        self._shown = time.monotonic()
         best = "best so far" if progress.best_update == progress.update else f"best {progress.best_bleu:.2f}"
+        left = self._left(progress)
         logger.info(
-            "update %d, epoch %.2f, %s: perplexity %.2f, BLEU %.2f (%s); %s target tokens/s",
+            "update %d, epoch %.2f, %s: perplexity %.2f, BLEU %.2f (%s); %s target tokens/s%s",
             progress.update,
             progress.epochs,
             clock(progress.seconds),
@@ -135,6 +147,7 @@ class Terminal(Observer):
             validation.bleu,
             best,
             f"{progress.tokens_per_second:,.0f}",
+            left and f", {left}",
         )
 
     def close(self) -> None:

@@ -175,6 +175,16 @@ def test_a_full_disk_is_said_in_a_line(capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr().err == "error: out.txt: No space left on device\n"
 
 
+@pytest.mark.parametrize("choice", ["data=multi30k", "experiment=quickstart"])
+def test_a_choice_of_another_command_is_refused(choice: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["evaluate", "checkpoint=run", choice]) == 2
+    group = choice.split("=")[0]
+    assert capsys.readouterr().err.splitlines() == [
+        f"error: {choice}: evaluate has no choice of {group}",
+        "See seq2seq evaluate --help",
+    ]
+
+
 def test_a_misspelt_command_names_the_right_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["trian"]) == 2
     assert "'train'" in capsys.readouterr().err

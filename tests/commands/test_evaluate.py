@@ -119,10 +119,10 @@ def test_what_cannot_be_is_refused(folder: Path, capsys: pytest.CaptureFixture[s
     for arguments, word in (
         ([*files, "sources=run/test.src.txt", "beam_sizes=[1]"], "checkpoint=RUN"),
         ([*files, "sources=run/test.src.txt", "splits=[valid]"], "splits="),
-        ([*files, "sources=run/test.src.txt", "data_root=run"], "data_root="),
+        ([*files, "sources=run/test.src.txt", "data.root=run"], "data.root="),
         ([*files, "sources=run/test.src.txt", "search.beam_size=3"], "search"),
         (["checkpoint=run", "references=run/test.ref.txt"], "hypotheses="),
-        (["checkpoint=run", "data_root=run"], "data_root=run: the run's data was not read from a folder"),
+        (["checkpoint=run", "data.root=run"], "data.root=run: the run's data was not read from a folder"),
         (["checkpoint=run", "beam_sizes=[0]"], "beam_size"),
         (["checkpoint=run", "beam_sizes=3"], "beam_sizes"),
         (["checkpoint=run", "comet=nowhere.ckpt"], "nowhere.ckpt"),

@@ -39,7 +39,7 @@ def test_a_streamed_training_finishes_and_its_data_may_move(files: Path, capsys:
     assert run(["report", "runs=run"]) == 0
     capsys.readouterr()
     files.rename("moved")
-    assert run(["evaluate", "checkpoint=run", "data_root=moved"]) == 0
+    assert run(["evaluate", "checkpoint=run", "data.root=moved"]) == 0
     assert json.loads(capsys.readouterr().out)["test"]["bleu"] == metrics["splits"]["test"]["bleu"]
 
 

@@ -1,9 +1,12 @@
 """What a run shows: history.jsonl, TensorBoard, the terminal."""
 
 import io
+import itertools
 import json
 import logging
+import math
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +16,7 @@ from toy import toy_fit, toy_model
 from seq2seq.training.limits import Limits
 from seq2seq.training.observers import History, TensorBoardLog, Terminal, clock, draw_attention
 from seq2seq.training.progress import Progress, Stopwatch
-from seq2seq.training.validation import Sample
+from seq2seq.training.validation import Sample, Validation
 
 
 def test_history_is_cut_back_to_where_training_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -105,11 +108,44 @@ def test_on_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch, tmp_path:
     terminal.start(tmp_path, Progress(), Limits(max_steps=100))
     terminal.record({"update": 50, "train_loss": 2.5, "train_perplexity": 7.25})
     progress = Progress(update=50, seconds=60.0, aside_seconds=10.0, target_tokens=100000, best_bleu=12.5)
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 1)
     terminal.update(progress)
     terminal.close()
     shown = screen.getvalue()
     for text in ("update 50", "loss 2.500", "perplexity 7.25", "2,000 tokens/s", "best BLEU 12.50", "0:01:00 left"):
         assert text in shown
+
+
+def test_without_a_terminal_a_line_breaks_a_long_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="seq2seq")
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    terminal, quiet = Terminal(), Terminal(progress=False)
+    for each in (terminal, quiet):
+        each.start(tmp_path, Progress(), Limits(max_steps=2**14))
+    said = []
+    for second in range(1, 2**14 + 1):
+        now = 1000.0 + second
+        progress = Progress(update=second, seconds=float(second), target_tokens=second * 1000)
+        quiet.update(progress)
+        assert not caplog.records or second in said
+        terminal.update(progress)
+        if caplog.records:
+            said.append(second)
+            assert caplog.messages == [f"update {second} · epoch 0.00 · 1,000 tokens/s · {clock(2**14 - second)} left"]
+            caplog.clear()
+        if second == 45:
+            progress.best_bleu = 1.0
+            terminal.validated(progress, Validation(math.log(2), 1.0, [], []))
+            assert caplog.messages.pop().endswith("1,000 target tokens/s, 4:32:19 left")
+            caplog.clear()
+    gaps = [after - before for before, after in itertools.pairwise([0, *said])]
+    assert said[:3] == [30, 75, 105]
+    assert gaps[-1] == 600
+    assert 30 <= len(said) < 70
 
 
 def test_clock() -> None:
