@@ -94,6 +94,8 @@ class ConcatenatedCorpus:
             original, sizes = self._exactly[split]
             table = self.corpus.load(original)
             for k in sizes:
+                if k > len(table):
+                    raise UserError(f"data.concatenation.test: {k} is more than {original} has, {len(table)} segments.")
                 yield from _join(table, (k for _ in range(len(table) // k)))
             return
         table = self.corpus.load(split)

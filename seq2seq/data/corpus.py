@@ -102,6 +102,11 @@ class FilesCorpus:
             raise UserError("a corpus needs a training split: set data.train.")
         if not self.root.is_dir():
             raise UserError(f"data.root={self.root} is not a folder.")
+        if any(self.columns) and all(not isinstance(at, str) or "{language}" in at for at in self._where.values()):
+            raise UserError(
+                f"data.source_column={source_column}, data.target_column={target_column}: no split is a table.\n"
+                "Leave them out, or give one .tsv, .jsonl or .parquet file a split."
+            )
 
     def splits(self) -> list[str]:
         return list(self._where)
@@ -159,7 +164,8 @@ class FilesCorpus:
         paths = self._files[split]
         if len(paths) == 2:
             return readers.read_parallel(*paths)
-        kind = next((suffix for suffix in reversed(paths[0].suffixes) if suffix not in readers.COMPRESSIONS), "")
+        suffixes = [suffix.lower() for suffix in reversed(paths[0].suffixes)]
+        kind = next((suffix for suffix in suffixes if suffix not in readers.COMPRESSIONS), "")
         read = {
             ".tsv": readers.read_tsv,
             ".jsonl": readers.read_json_lines,
@@ -183,7 +189,7 @@ class HubCorpus:
 
     def __init__(
         self,
-        path: str,
+        path: str | None,
         source_language: str,
         target_language: str,
         splits: Mapping[str, str | None],
@@ -193,9 +199,12 @@ class HubCorpus:
         target_column: str | None = None,
         cache_dir: str | Path = "data/cache",
     ):
+        if not path:
+            raise UserError("data=hub needs data.root=NAME: the data set's name on the hub, or a folder.")
         self.source_language = source_language
         self.target_language = target_language
-        self.path, self.name, self.revision = path, name, revision
+        self.path = str(Path(path).expanduser()) if path.startswith("~") else path
+        self.name, self.revision = name, revision
         self.columns = (source_column, target_column)
         self.cache_dir = cache_dir
         self._theirs = {ours: theirs for ours, theirs in splits.items() if theirs is not None}
@@ -247,11 +256,14 @@ class HubCorpus:
                 self.path, self.name, split=theirs, revision=self.revision, cache_dir=prepared, streaming=streaming
             )
         except Exception as error:
-            reason = (str(error).splitlines() or [""])[0] or type(error).__name__
-            raise UserError(
-                f"cannot load {self.path} ({self.name or 'default'}), split {theirs}: {reason}\n"
-                "Check name and network, or point data.root to a local copy."
-            ) from error
+            local = Path(self.path).exists() or Path(self.path).is_absolute()
+            way_out = (
+                "Check the folder's files and the split's own key (null for a split that you don't have)."
+                if local
+                else "Check name and network, or point data.root to a local copy."
+            )
+            where = f"{self.path} ({self.name or 'default'}), split {theirs}"
+            raise UserError(f"cannot load {where}: {_reason(error)}\n{way_out}") from error
 
     def _read(self, split: str) -> Iterator[Columns]:
         return self._columns(self._source(split))
@@ -268,6 +280,15 @@ class HubCorpus:
                     raise UserError(f"{self.path}: column {name!r} does not hold text.")
                 columns[side] = [readers.clean(text) for text in texts]
             yield columns
+
+
+def _reason(error: BaseException) -> str:
+    """In a line, what the error and the first of its causes say."""
+    first = error
+    while first.__cause__:
+        first = first.__cause__
+    said = [str(each).strip().partition("\n")[0][:200] or type(each).__name__ for each in (error, first)]
+    return ": ".join(dict.fromkeys(said))
 
 
 def _saved_split(saved: Any, theirs: str) -> Any:

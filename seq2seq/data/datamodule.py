@@ -18,7 +18,7 @@ from seq2seq.data.batching import Integers, TokenBatchSampler, collate, cut
 from seq2seq.data.cache import content_key
 from seq2seq.data.concatenation import ConcatenatedCorpus
 from seq2seq.data.corpus import Corpus, check_split
-from seq2seq.data.preparation import Filters, TokenStore, find_overlap, prepare_split, prepare_tokenizers
+from seq2seq.data.preparation import SIDES, Filters, TokenStore, find_overlap, prepare_split, prepare_tokenizers
 from seq2seq.data.streaming import EvaluationSplits, StreamedCorpus, StreamLoader, stream_tokenizers, texts_key
 from seq2seq.data.table import Table
 from seq2seq.data.tokenizer import TokenizerPair, TokenizerSettings
@@ -155,6 +155,9 @@ class TranslationData(LightningDataModule):
         for split in self.corpus.splits():
             filters = self.filters if split == "train" else None
             stores[split] = prepare_split(self.corpus, split, self.tokenizers, filters, self.cache_dir)
+        checked = "valid" if self._streamed else "train"
+        if checked in stores:
+            self._report_unknown(checked, stores[checked])
         if not self._streamed:
             self._report(stores["train"])
         self.sizes = {split: len(store) for split, store in stores.items()}
@@ -177,6 +180,15 @@ class TranslationData(LightningDataModule):
             )
         if not len(train):
             raise UserError("no training pair is left after filtering: see data.max_length and data.length_ratio.")
+        first = self.corpus.load("train").rows(range(min(100, counts["pairs"])))
+        if first["source"] == first["target"]:
+            logger.warning(
+                "source and target of the first %d training pairs are the same (%s, %s): see data.source_language, "
+                "data.target_language and the names of the files or columns",
+                len(first["source"]),
+                self.source_language,
+                self.target_language,
+            )
         for split, shared in find_overlap(self.corpus, self.cache_dir).items():
             if shared["sources"]:
                 logger.warning(
@@ -185,6 +197,17 @@ class TranslationData(LightningDataModule):
                     shared["sources"],
                     shared["segments"],
                     shared["pairs"],
+                )
+
+    def _report_unknown(self, split: str, store: TokenStore) -> None:
+        for side, share in zip(SIDES, store.unknown_shares(), strict=True):
+            if share > 0.1:
+                logger.warning(
+                    "%s: %.0f%% of the %s tokens are unknown to the tokenizer, and lost; "
+                    "raise tokenizer.vocabulary or set tokenizer.byte_fallback=true",
+                    split,
+                    100 * share,
+                    side,
                 )
 
     def prepare_data(self) -> None:

@@ -20,7 +20,7 @@ from seq2seq.data.corpus import Corpus
 from seq2seq.data.table import Table
 from seq2seq.data.tokenizer import TokenizerPair, TokenizerSettings, train_tokenizer
 from seq2seq.errors import UserError
-from seq2seq.interfaces import Batch
+from seq2seq.interfaces import UNK, Batch
 
 logger = logging.getLogger(__name__)
 
@@ -125,6 +125,12 @@ class TokenStore:
         source, target = self._read(indices)
         lengths = self.source_lengths[indices], self.target_lengths[indices]
         return collate_flat(source, lengths[0], target, lengths[1], self.rows(indices), multiple)
+
+    def unknown_shares(self) -> tuple[float, float]:
+        """Share of UNK in the tokens of the source and of the target, on about a thousand pairs from the whole."""
+        sides = self._read(np.arange(0, len(self), len(self) // 1000 + 1))
+        source, target = (float(np.mean(ids == UNK)) if len(ids) else 0.0 for ids in sides)
+        return source, target
 
     def _read(self, indices: Integers) -> tuple[Integers, Integers]:
         size = self._type.itemsize

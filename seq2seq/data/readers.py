@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import logging
 import lzma
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,6 +15,8 @@ from typing import IO, Any
 import zstandard
 
 from seq2seq.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 Pair = tuple[str, str]
 
@@ -118,6 +121,7 @@ def _zstd(raw: IO[bytes]) -> Iterator[bytes]:
 def read_parallel(source: Path, target: Path) -> Iterator[Pair]:
     """Pairs of two line-aligned files. Raises UserError if one has more lines than the other."""
     left, right = read_lines(source), read_lines(target)
+    count, a, b = -1, "", ""
     for count, (a, b) in enumerate(zip_longest(left, right)):
         if a is None or b is None:
             longer = 1 + sum(1 for _ in (right if a is None else left))
@@ -127,33 +131,72 @@ def read_parallel(source: Path, target: Path) -> Iterator[Pair]:
                 "The two files of a split must be line-aligned."
             )
         yield a, b
+    if count == 0:
+        _check_line_ends(source, a)
+        _check_line_ends(target, b)
 
 
-def find_column(path: object, names: Sequence[str], wanted: str | None, language: str, side: str) -> str:
-    """The column that holds one side: as named, or called after the language, or inside a `translation` column."""
+def _check_line_ends(path: Path, line: str) -> None:
+    """Raises UserError if the line is many, in a file without line feeds."""
+    if "\r" in line.rstrip("\r"):
+        raise UserError(f"{path}: lines end in CR (\\r), not LF.\nConvert the file with tr '\\r' '\\n' <OLD >NEW.")
+
+
+def find_column(
+    path: object, names: Sequence[str], wanted: str | None, language: str, side: str, hint: str = ""
+) -> str:
+    """The column that holds one side: as named, or called after the language, or inside a `translation` column.
+
+    hint: what else the user can do if there is none.
+    """
     choices = [wanted] if wanted else [language, f"translation.{language}", side]
     found = next((choice for choice in choices if choice in names), None)
     if found is None:
         raise UserError(
-            f"{path} has no column {' or '.join(map(repr, choices))}; it has {', '.join(map(repr, names)) or 'none'}.\n"
-            f"Name the column with data.{side}_column=NAME."
+            f"{path} has no column {' or '.join(map(repr, choices))}; it has {_listed(names)}.\n"
+            f"{hint}Name the column with data.{side}_column=NAME."
         )
     if list(names).count(found) > 1:
         raise UserError(f"{path} has {list(names).count(found)} columns called {found!r}: rename all but one.")
     return found
 
 
+def _listed(names: Sequence[str]) -> str:
+    """The first names, shortened: a file without a header may hold whole lines, or all of its text, in their place."""
+    shown = [repr(name if len(name) <= 40 else f"{name[:40]}...") for name in names[:10]]
+    return ", ".join(shown) + (f" and {len(names) - 10} more" if len(names) > 10 else "") if shown else "none"
+
+
 def read_tsv(path: Path, columns: tuple[str | None, str | None], languages: tuple[str, str]) -> Iterator[Pair]:
     """Tab-separated values with a header line. Quotes mean nothing; a field cannot hold a tab or a line end."""
     lines = read_lines(path)
-    names = next(lines, "").split("\t")
-    left = names.index(find_column(path, names, columns[0], languages[0], "source"))
-    right = names.index(find_column(path, names, columns[1], languages[1], "target"))
+    header = next(lines, "")
+    _check_line_ends(path, header)
+    names = header.split("\t")
+    hint = f"The first line of a TSV names its columns: put {languages[0]}<TAB>{languages[1]} on top. "
+    left = names.index(find_column(path, names, columns[0], languages[0], "source", hint))
+    right = names.index(find_column(path, names, columns[1], languages[1], "target", hint))
+    quoted = False
     for number, line in enumerate(lines, start=2):
         fields = line.split("\t")
         if len(fields) != len(names):
-            raise UserError(f"{path}, line {number}: {len(fields)} fields where the header has {len(names)}.")
+            raise UserError(
+                f"{path}, line {number}: {len(fields)} fields where the header has {len(names)}.\n"
+                "A text cannot hold a tab or a line end: put spaces in their place."
+            )
+        if not quoted and '""' in line and (_is_quoted(fields[left]) or _is_quoted(fields[right])):
+            quoted = True
+            logger.warning(
+                "%s, line %d: a quoted field is taken with its quotes; let what quotes fields write .jsonl or .parquet",
+                path,
+                number,
+            )
         yield fields[left], fields[right]
+
+
+def _is_quoted(field: str) -> bool:
+    """Whether it looks as the csv module and pandas write a text that holds quotes."""
+    return field.startswith('"') and field.endswith('"') and '""' in field[1:-1]
 
 
 def read_json_lines(path: Path, columns: tuple[str | None, str | None], languages: tuple[str, str]) -> Iterator[Pair]:
@@ -169,6 +212,8 @@ def read_json_lines(path: Path, columns: tuple[str | None, str | None], language
             raise UserError(f"{where}: not a JSON object ({error}).") from error
         if names is None:
             found = list(record)
+            if record.get("translation", where) is None:
+                found += [f"translation.{language}" for language in languages]
             names = (
                 find_column(where, found, columns[0], languages[0], "source"),
                 find_column(where, found, columns[1], languages[1], "target"),
@@ -176,6 +221,8 @@ def read_json_lines(path: Path, columns: tuple[str | None, str | None], language
         texts = []
         for name in names:
             value = record.get(name, where)
+            if value is where and record.get(name.partition(".")[0], where) is None:
+                value = None
             if value is where or not isinstance(value, str | None):
                 raise UserError(f"{where}: no text under {name!r}.")
             texts.append(clean(value))

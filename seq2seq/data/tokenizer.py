@@ -27,6 +27,7 @@ KINDS = ("unigram", "bpe", "char", "word")
 NORMALIZATIONS = ("identity", "nfkc", "nmt_nfkc")
 ESCAPED_SPACE = "\ufdd1"  # a user's own SPACE, which is how SentencePiece writes a space
 RESERVED = "\u2585"  # SentencePiece skips training sentences that hold it
+MOST = 1 << 24  # entries that a vocabulary may have; SentencePiece takes no number from 2**31 on
 THREADS = 4  # of training; fixed, because the number changes the model, and the machine must not
 
 MODEL, SOURCE_MODEL, TARGET_MODEL = "tokenizer.model", "tokenizer.source.model", "tokenizer.target.model"
@@ -175,6 +176,8 @@ class TokenizerSettings:
             raise UserError(f"tokenizer.normalization={self.normalization!r} is none of {', '.join(NORMALIZATIONS)}.")
         if self.vocabulary < 5:
             raise UserError(f"tokenizer.vocabulary={self.vocabulary} leaves no room beside the 4 special symbols.")
+        if self.vocabulary > MOST:
+            raise UserError(f"tokenizer.vocabulary={self.vocabulary} is too large.\nUsual are 4000 to 64000.")
         if not 0.9 <= self.character_coverage <= 1:
             raise UserError(f"tokenizer.character_coverage={self.character_coverage} must lie between 0.9 and 1.")
         if self.sentences < 1:

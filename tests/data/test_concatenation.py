@@ -90,6 +90,11 @@ def test_impossible_values_are_refused(tmp_path):
             join(tmp_path, **option)
 
 
+def test_more_segments_than_a_test_set_has_are_refused(tmp_path):
+    with pytest.raises(UserError, match=r"data\.concatenation\.test: 11 is more than test has, 10 segments"):
+        join(tmp_path, test=[11]).load("test_x11")
+
+
 def test_all_joined_segments_together_go_from_short_to_long(tmp_path):
     corpus = join(tmp_path, test=[6, 1, 4])
     table = corpus.load("test_joined")

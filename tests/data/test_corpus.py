@@ -59,7 +59,8 @@ def test_tables_and_named_files(tmp_path):
     parquet.write_table(pa.Table.from_pylist(records), root / "p.parquet")
     write_lines(root / "left", [pair[0] for pair in PAIRS])
     write_lines(root / "right", [pair[1] for pair in PAIRS])
-    splits = {"train": "t.tsv", "valid": "j.jsonl", "test": "p.parquet", "named": ["left", "right"]}
+    write_lines(root / "T.TSV", ["en\tde", *("\t".join(pair) for pair in PAIRS)])
+    splits = {"train": "t.tsv", "valid": "j.jsonl", "test": "p.parquet", "named": ["left", "right"], "upper": "T.TSV"}
     corpus = files(root, tmp_path, splits)
     for split in splits:
         assert rows(corpus.load(split)) == PAIRS, split
@@ -109,6 +110,9 @@ def test_wrong_settings_are_errors(tmp_path):
         files(tmp_path / "root", tmp_path, {"train": "train.en"}).load("train")
     with pytest.raises(UserError, match="expected two files"):
         files(tmp_path / "root", tmp_path, {"train": ["train.en"]}).load("train")
+    with pytest.raises(UserError, match=r"data\.source_column=english, .*no split is a table"):
+        files(tmp_path / "root", tmp_path, source_column="english")
+    files(tmp_path / "root", tmp_path, {**SPLITS, "valid": "valid.tsv"}, source_column="english")
 
 
 @pytest.mark.parametrize("form", ["translation", "columns", "saved"])
@@ -153,10 +157,24 @@ def test_a_saved_data_set_is_sliced(tmp_path, saved_as):
         whole.load("valid")
 
 
+def test_a_hub_folder_in_the_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    datasets.Dataset.from_dict({"en": ["x"], "de": ["y"]}).save_to_disk(tmp_path / "set")
+    corpus = HubCorpus("~/set", "en", "de", {"train": "train"}, cache_dir=tmp_path / "cache")
+    assert rows(corpus.load("train")) == [("x", "y")]
+
+
 def test_hub_faults_are_one_clear_error(tmp_path):
     missing = HubCorpus(str(tmp_path / "nothing"), "en", "de", {"train": "train"}, cache_dir=tmp_path / "cache")
-    with pytest.raises(UserError, match=r"cannot load .*nothing"):
+    with pytest.raises(UserError, match=r"cannot load .*nothing.*\nCheck the folder's files"):
         missing.load("train")
+    with pytest.raises(UserError, match=r"data\.root=NAME"):
+        HubCorpus(None, "en", "de", {"train": "train"})
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "train.csv").write_text('a,b\n1,2\n"x\n')
+    broken = HubCorpus(str(tmp_path / "broken"), "en", "de", {"train": "train"}, cache_dir=tmp_path / "cache")
+    with pytest.raises(UserError, match="generating the dataset: Error tokenizing data"):
+        broken.load("train")
     datasets.Dataset.from_dict({"fr": ["x"], "de": ["y"]}).save_to_disk(tmp_path / "set")
     with pytest.raises(UserError, match=r"no column 'en' or 'translation.en'"):
         HubCorpus(str(tmp_path / "set"), "en", "de", {"train": "train"}, cache_dir=tmp_path / "cache").load("train")

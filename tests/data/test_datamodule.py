@@ -1,6 +1,7 @@
 """From corpus to batches: what the model sees is the text, all of it, in an order that resumes exactly."""
 
 import logging
+import re
 from itertools import chain, islice
 from types import SimpleNamespace
 
@@ -88,6 +89,24 @@ def test_filters_and_overlap_are_reported(root, caplog):
         "test: 3 of 30 source segments are in the training data too, 2 of them with the same translation" in caplog.text
     )
     assert "valid:" not in caplog.text
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_text_that_the_tokenizer_cannot_write_is_reported(root, caplog, streaming):
+    data(root, TokenizerSettings("word", 10, byte_fallback=False), streaming=streaming).prepare()
+    split = "valid" if streaming else "train"
+    assert re.search(rf"{split}: \d\d% of the source tokens are unknown .*raise tokenizer\.vocabulary", caplog.text)
+    caplog.clear()
+    data(root, streaming=streaming).prepare()
+    assert "unknown" not in caplog.text
+
+
+def test_a_target_that_repeats_the_source_is_reported(root, caplog):
+    data(root).prepare()
+    assert "are the same" not in caplog.text
+    (root / "train.y").write_bytes((root / "train.x").read_bytes())
+    data(root).prepare()
+    assert "source and target of the first 100 training pairs are the same (x, y)" in caplog.text
 
 
 def test_length_ratio(root):

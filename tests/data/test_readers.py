@@ -42,6 +42,17 @@ def test_a_line_is_what_newline_ends(tmp_path_factory, kind, lines, ending, last
     assert list(readers.read_lines(path)) == [line.removesuffix("\r") for line in expected]
 
 
+def test_files_whose_lines_end_in_cr_are_named(tmp_path):
+    (tmp_path / "cr").write_bytes(b"one\rtwo\r")
+    (tmp_path / "lf").write_bytes(b"one and two\n")
+    for files in (("cr", "lf"), ("lf", "cr")):
+        with pytest.raises(UserError, match=r"cr: lines end in CR .*\n.*tr '\\r'"):
+            list(readers.read_parallel(*(tmp_path / name for name in files)))
+    (tmp_path / "t.tsv").write_bytes(b"en\tde\r" + b"a\tb\r" * 1000)
+    with pytest.raises(UserError, match=r"t.tsv: lines end in CR"):
+        list(readers.read_tsv(tmp_path / "t.tsv", (None, None), ("en", "de")))
+
+
 @pytest.mark.parametrize("chunk", [3, 4, 7, 64])
 def test_chunk_borders_change_nothing(tmp_path, monkeypatch, chunk):
     lines = ["", "äöü€😀", "a\rb", "x" * 50, "\u2028", "end"]
@@ -106,11 +117,27 @@ def test_tsv(tmp_path):
     with pytest.raises(UserError, match=r"no column 'fr' or 'translation.fr' or 'target'; it has 'id', 'de', 'en'"):
         list(readers.read_tsv(path, (None, None), ("en", "fr")))
     path.write_text("en\tde\na\tb\na\n")
-    with pytest.raises(UserError, match="line 3: 1 fields where the header has 2"):
+    with pytest.raises(UserError, match=r"line 3: 1 fields where the header has 2.\nA text cannot hold a tab"):
         list(readers.read_tsv(path, (None, None), ("en", "de")))
     path.write_text("en\tde\ten\na\tb\tc\n")
     with pytest.raises(UserError, match="2 columns called 'en'"):
         list(readers.read_tsv(path, (None, None), ("en", "de")))
+
+
+def test_a_tsv_without_a_header_is_explained_in_short(tmp_path):
+    path = tmp_path / "data.tsv"
+    path.write_text("\t".join(["In the beginning " * 100] * 30) + "\n")
+    with pytest.raises(UserError, match=r" and 20 more\.\nThe first line .*: put en<TAB>de on top") as caught:
+        list(readers.read_tsv(path, (None, None), ("en", "de")))
+    assert len(str(caught.value)) < 1000
+
+
+def test_quoted_fields_are_kept_with_one_warning(tmp_path, caplog):
+    path = tmp_path / "data.tsv"
+    quoted = '"He said ""yes"""'
+    path.write_text('en\tde\n""a"" b\t"c"\n' + f"{quoted}\tx\n" * 3)
+    assert list(readers.read_tsv(path, (None, None), ("en", "de"))) == [('""a"" b', '"c"'), *[(quoted, "x")] * 3]
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [f"{path}, line 3"]
 
 
 def test_json_lines(tmp_path):
@@ -118,6 +145,11 @@ def test_json_lines(tmp_path):
     rows = [{"translation": {"en": "a\nb", "de": "\u2028"}}, {"translation": {"en": None, "de": "\ud800x"}}]
     path.write_text("\n".join(map(json.dumps, rows)) + "\n\n")
     assert list(readers.read_json_lines(path, (None, None), ("en", "de"))) == [("a b", "\u2028"), ("", "\ufffdx")]
+    missing = {"translation": None}
+    for some in ([missing, rows[0]], [rows[0], missing]):
+        path.write_text("\n".join(map(json.dumps, some)))
+        expected = [("a b", "\u2028") if row is rows[0] else ("", "") for row in some]
+        assert list(readers.read_json_lines(path, (None, None), ("en", "de"))) == expected
     for text, message in {
         '{"en": "a", "de": 3}': "line 1: no text under 'de'",
         '{"en": "a", "de": "b"}\n{"en": "a"}': "line 2: no text under 'de'",

@@ -161,6 +161,7 @@ def test_damaged_models_are_refused(tmp_path):
     [
         {"kind": "wordpiece"},
         {"vocabulary": 3},
+        {"vocabulary": 99999999999},
         {"normalization": "nfd"},
         {"character_coverage": 2.0},
         {"sentences": 0},
