@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentError, ArgumentParser
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from seq2seq.errors import UserError
@@ -12,7 +12,7 @@ SEARCH_PATH = "hydra.searchpath"
 
 MISPLACED = (
     "the experiment's settings landed under 'experiment', where nothing reads them\n"
-    "Let the first line of its file be: # @package _global_"
+    "Let the first line of its file be, with nothing before it, not even a byte order mark: # @package _global_"
 )
 
 
@@ -57,19 +57,24 @@ def with_search_path(arguments: list[str]) -> list[str]:
     Raises:
         UserError: DIR is missing, or holds no option, or one that Hydra would pass over because its name is taken.
     """
-    parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("--config-dir", "-cd", action="append", default=[])
-    try:
-        found, others = parser.parse_known_args(arguments)
-    except ArgumentError:
-        raise UserError("--config-dir needs a folder, such as one with experiment/NAME.yaml in it") from None
-    if not found.config_dir:
+    named, others = [], []
+    rest = iter(arguments)
+    for text in rest:
+        if text in ("--config-dir", "-cd"):
+            named.append(next(rest, ""))
+        elif text.startswith("--config-dir="):
+            named.append(text.partition("=")[2])
+        else:
+            others.append(text)
+    if not named:
         return arguments
+    if "" in named:
+        raise UserError("--config-dir needs a folder, such as one with experiment/NAME.yaml in it")
     if any(map(_sets_search_path, others)):
         raise UserError("--config-dir and hydra.searchpath= are two ways to say the same\nGive one of them.")
     ours = [*_options(config_dir()), *(Path(path.name) for path in config_dir().glob("*.yaml"))]
-    for name in found.config_dir:
-        if not (name and Path(name).is_dir()):
+    for name in named:
+        if not Path(name).is_dir():
             raise UserError(f"--config-dir {name}: there is no such folder")
         if not _options(Path(name)):
             raise UserError(f"--config-dir {name}: there is no GROUP/NAME.yaml, such as experiment/mine.yaml")
@@ -78,7 +83,7 @@ def with_search_path(arguments: list[str]) -> list[str]:
                 f"--config-dir {name}: {', '.join(taken)}: so is one of ours named, and it would be taken\n"
                 "Give yours another name."
             )
-    folders = ", ".join(quoted(f"file://{Path(name).resolve()}") for name in found.config_dir)
+    folders = ", ".join(quoted(f"file://{Path(name).resolve()}") for name in named)
     return [f"{SEARCH_PATH}=[{folders}]", *others]
 
 
@@ -89,11 +94,36 @@ def search_path() -> list[str]:
     return list(filter(_sets_search_path, HydraConfig.get().overrides.hydra))
 
 
+def readable(argument: str) -> str:
+    """The argument, its value in quotes if Hydra cannot read it without and it is plainly one text: neither a list, nor
+    several values."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    key, equals, value = argument.partition("=")
+    if not equals or not key or value[:1] in tuple("[{('\"") or "," in value or "${" in value:
+        return argument
+    parser = OverridesParser.create()
+    with suppress(HydraException):
+        parser.parse_override(argument)
+        return argument
+    in_quotes = f"{key}={quoted(value)}"
+    with suppress(HydraException):
+        parser.parse_override(in_quotes)
+        return in_quotes
+    return argument
+
+
 def quoted(text: str) -> str:
     """The text as a value on a command line of Hydra's, whatever characters are in it."""
     from hydra.core.override_parser.types import Quote, QuotedString
 
     return QuotedString(text, Quote.single).with_quotes()
+
+
+def own_files(overrides: Iterable[str]) -> list[Path]:
+    """The user's own options, in folders of a search path in `overrides`."""
+    return [root / option for root in _own_folders(overrides) for option in _options(root)]
 
 
 def _own_folders(overrides: Iterable[str]) -> list[Path]:

@@ -12,9 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+from omegaconf.errors import InterpolationResolutionError, MissingMandatoryValue, OmegaConfBaseException
+from yaml import MarkedYAMLError
 
-from seq2seq.commands.choices import MISPLACED, SEARCH_PATH, config_dir, groups, key_of, option_file, with_search_path
+from seq2seq.commands.choices import (
+    MISPLACED,
+    SEARCH_PATH,
+    config_dir,
+    groups,
+    key_of,
+    option_file,
+    own_files,
+    readable,
+    with_search_path,
+)
 from seq2seq.commands.suggestions import nearest
 from seq2seq.commands.workers import preemptible
 from seq2seq.errors import UserError
@@ -27,6 +38,9 @@ class Outcome:
     status: int = 0
     objective: float | None = None
 
+
+BEFORE = (MarkedYAMLError, ValueError)
+"""What Hydra also raises while it composes: for a file that is no YAML or no UTF-8, for a choice that is none."""
 
 Main = Callable[[DictConfig], Outcome | int | None]
 
@@ -45,14 +59,19 @@ def launch(command: str, main: Main, arguments: list[str]) -> int:
     stopped: list[Exception] = []
     here = os.getpid()
     program = sys.argv[0]
+    composed = False
 
     def task(config: DictConfig) -> float | None:
-        nonlocal status
+        nonlocal status, composed
         from seq2seq.commands.validation import check
 
+        composed = True
         sys.argv = [program, command, *arguments]  # Lightning starts the other processes of a training by it.
         try:
-            check(config, command)
+            try:
+                check(config, command)
+            except OmegaConfBaseException as error:
+                raise UserError(explain(error, command, arguments)) from error
             outcome = main(config)
         except (UserError, OSError, MemoryError, MissingMandatoryValue) as error:
             if os.getpid() != here:  # in a launcher's process, from which only an exception comes back
@@ -66,7 +85,7 @@ def launch(command: str, main: Main, arguments: list[str]) -> int:
         return outcome.objective
 
     flags = {"-m", "--multirun"}.intersection(arguments)  # Hydra wants them in front.
-    arguments = [*flags, *with_search_path([text for text in arguments if text not in flags])]
+    arguments = [*flags, *map(readable, with_search_path([text for text in arguments if text not in flags]))]
     os.environ["HYDRA_FULL_ERROR"] = "1"
     sys.argv = [f"seq2seq {command}", *arguments]
     try:
@@ -74,9 +93,11 @@ def launch(command: str, main: Main, arguments: list[str]) -> int:
             hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=command)(task)()
     except (hydra.errors.HydraException, OmegaConfBaseException) as error:
         raise UserError(explain(error, command, arguments)) from error
-    except Exception:
+    except Exception as error:
         if stopped:  # the sweeper missed an objective
             raise stopped[0] from None
+        if not composed and isinstance(error, BEFORE):
+            raise UserError(explain(error, command, arguments)) from error
         raise
     for earlier in stopped[:-1]:
         print(f"error: {earlier}", file=sys.stderr)
@@ -109,7 +130,7 @@ def compose(config_name: str, overrides: list[str]) -> DictConfig:
     with _composition():
         try:
             return hydra.compose(config_name, overrides, return_hydra_config=True)
-        except (hydra.errors.HydraException, OmegaConfBaseException) as error:
+        except (hydra.errors.HydraException, OmegaConfBaseException, *BEFORE) as error:
             raise UserError(explain(error, config_name, overrides)) from error
 
 
@@ -188,13 +209,21 @@ def explain(error: Exception, command: str, overrides: list[str]) -> str:
         return f"{group}={name}: no such choice{nearest(name, options)}{hint}"
     if "@experiment." in str(error):
         return MISPLACED
+    if isinstance(error, InterpolationResolutionError):
+        return f"{error.full_key}: {str(error).splitlines()[0]}"
+    if isinstance(error, MarkedYAMLError) and error.problem_mark:
+        mark = error.problem_mark
+        return f"{mark.name}, line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
+    if isinstance(error, UnicodeDecodeError):
+        return f"{_not_utf8(overrides)}: {error.reason} at byte {error.start}\nSave it as UTF-8."
     if isinstance(error, MissingMandatoryValue):
         return f"{error.full_key}= is needed\nSee seq2seq {command} --help"
     if isinstance(error, OverrideParseException) and "=" not in error.override.strip("="):
         return f"cannot read {error.override!r}: write KEY=VALUE, without blanks\nSee seq2seq {command} --help"
     if isinstance(error, OverrideParseException):
         return (
-            f"cannot read {error.override!r}: {str(error.message).splitlines()[0]}\nQuote it in the shell: 'key=[1,2]'"
+            f"cannot read {error.override!r}: {str(error.message).splitlines()[0]}\n"
+            "Write 'key=[1,2]' for a list, and a text with commas, brackets or blanks as 'key=\"a, b\"'."
         )
     if several := re.search(r"Ambiguous value for argument '([^=]+)=([^']*)'", str(error)):
         key, values = several.groups()
@@ -214,6 +243,17 @@ def explain(error: Exception, command: str, overrides: list[str]) -> str:
             return f"unknown key {key!r} in {override!r}{hint}\nSee seq2seq {command} --help"
     first = [line for line in str(error).splitlines() if line.strip()]
     return "\n".join(first[:2])
+
+
+def _not_utf8(overrides: list[str]) -> str:
+    """Names the user's own files of configuration that are not UTF-8."""
+    found = []
+    for file in own_files(overrides):
+        try:
+            file.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            found.append(str(file))
+    return ", ".join(found) or "a file of configuration"
 
 
 def _having(group: str, switch: str) -> list[str]:
@@ -246,7 +286,7 @@ def _without_details(command: str, overrides: list[str]) -> DictConfig:
         try:
             with _composition():
                 return hydra.compose(command, attempt)
-        except (hydra.errors.HydraException, OmegaConfBaseException):
+        except (hydra.errors.HydraException, OmegaConfBaseException, *BEFORE):
             continue
     return OmegaConf.create()
 

@@ -65,4 +65,8 @@ def dry_run(config: DictConfig, start: Bundle | None) -> int:
     if isinstance(loader, Sized):
         minutes = len(loader) * tokens / STEPS / rate / 60
         print(f"an epoch    {len(loader):,} batches, about {minutes:.1f} minutes")
+    if steps := trainer.limits().max_steps:
+        print(
+            f"training    {steps:,} updates, about {steps * tokens / STEPS / rate / 60:.1f} minutes without validation"
+        )
     return 0

@@ -24,19 +24,25 @@ UNSPACED = {"ja": "ja-mecab", "km": "char", "ko": "ko-mecab", "lo": "char", "my"
 
 
 def check_values(config: DictConfig, start: Bundle | None) -> None:
-    """Build all that needs no data, so that impossible values are refused before anything is prepared."""
+    """Build all that needs no data, and let the model look at one word, so that impossible values are refused before
+    anything is prepared."""
+    import torch
+
     from seq2seq.data.corpus import check_split
     from seq2seq.evaluation.metrics import bleu_metric
     from seq2seq.training.loss import Criterion
     from seq2seq.training.optimizer import create_optimizer, parameter_kinds
 
     check_data(config)
-    if config.seed < 0:
-        raise UserError(f"seed={config.seed} must be at least 0")
+    if not 0 <= config.seed < 2**32:
+        raise UserError(f"seed={config.seed} must be at least 0 and below 2 ** 32")
     bleu_metric(config.tokenize)
     Criterion(config.label_smoothing)
     tiny = {"source_vocabulary": 8, "target_vocabulary": 8, "joint_vocabulary": config.tokenizer.joint}
-    model = create_model(config, start, start.tokenizers.vocabulary() if start else tiny)
+    model = create_model(config, start, start.tokenizers.vocabulary() if start else tiny).eval()
+    word, mask = torch.zeros(1, 1, dtype=torch.long), torch.ones(1, 1, dtype=torch.bool)
+    with torch.no_grad():
+        model.decode(word, model.encode(word, mask), mask)
     built = {
         name: build(config[name])
         for name in ("tokenizer", "optimizer", "trainer", "callbacks", "schedule", "search", "logger")
@@ -72,6 +78,19 @@ def check_lengths(config: DictConfig, model: Any, data: TranslationData) -> None
 
 def warn(config: DictConfig, data: TranslationData) -> None:
     """Say what can be meant so, and hardly is."""
+    limits, schedule = build(config.trainer).limits(), config.schedule
+    if limits.max_steps is not None and schedule.get("warmup", 0) >= limits.max_steps:
+        logger.warning(
+            "schedule.warmup=%d: with trainer.max_steps=%d the learning rate only rises",
+            schedule.warmup,
+            limits.max_steps,
+        )
+    if "total" in schedule and (limits.max_epochs is not None or limits.max_seconds is not None):
+        logger.warning(
+            "the learning rate falls until update %d, wherever trainer.max_epochs or max_time end the training; see "
+            "schedule=wall_clock and schedule.total",
+            schedule.total,
+        )
     language, tokenize = data.target_language, config.tokenize
     better = UNSPACED.get(language.partition("-")[0].partition("_")[0].lower())
     if better and tokenize in ("13a", "intl"):

@@ -28,14 +28,18 @@ from seq2seq.files import InUse, atomic_write, hold
 from seq2seq.inference.folders import checkpoint_name
 
 NEUTRAL = (
-    "run_dir", "test_splits", "dry_run", "logger", "data.cache_dir", "data.corpus.cache_dir", "trainer.max_time",
+    "run_dir", "test_splits", "dry_run", "logger", "data.cache_dir", "data.corpus.cache_dir", "data.root",
+    "data.corpus.root", "data.corpus.path", "trainer.max_time",
     "trainer.max_steps", "trainer.max_epochs", "trainer.threads", "trainer.validation_tokens",
     "trainer.log_every_n_steps", "callbacks.progress", "callbacks.patience", "callbacks.samples",
     "callbacks.save_minutes", "callbacks.save_every_n_steps",
 )  # fmt: skip
 """Keys that may differ when a run is taken up again: they change where, how long or how it is shown, not what is learnt
 until the old end (but for the last bits, by the number of threads). A schedule that follows a budget holds that budget
-in its own keys."""
+in its own keys. Where a corpus lies is among them: what is in it has a fingerprint."""
+
+LEFT_OVER = ".*.????????.tmp"
+"""What `atomic_write` leaves behind when it is killed."""
 
 
 LONGEST_NAME = 160
@@ -60,7 +64,9 @@ def run_dir(config: DictConfig, choices: dict[str, Any], overrides: list[str], s
 
 
 def named(run_dir: str) -> Path:
-    """Raises UserError for a name that a configuration would take for a reference."""
+    """Raises UserError for no name, or one that a configuration would take for a reference."""
+    if not run_dir:
+        raise UserError("run_dir= is empty\nGive a folder, or leave it out.")
     if "${" in run_dir:
         raise UserError(f"run_dir={run_dir}: a folder's name must not hold ${{\nGive another run_dir=.")
     return Path(run_dir)
@@ -112,11 +118,13 @@ def held(folder: Path) -> Iterator[None]:
 
 def remove_left_overs(folder: Path) -> None:
     """Remove what a killed process had half written in a run's folder. Only for who holds it."""
-    for path in folder.rglob(".*.tmp"):
-        if path.is_file():  # a folder is a cache's, which makes it anew
-            path.unlink(missing_ok=True)
-    for path in folder.glob(".bundle.*"):
-        shutil.rmtree(path, ignore_errors=True)
+    for place in (folder, folder / "checkpoints", folder / "checkpoints" / "average"):
+        for path in place.glob(LEFT_OVER):
+            if path.is_file():
+                path.unlink(missing_ok=True)
+    for pattern in (".bundle.????????", ".bundle.old.????????"):
+        for path in folder.glob(pattern):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def check_same(folder: Path, config: dict[str, Any]) -> None:
@@ -181,9 +189,13 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
             or any(key == name or key.startswith(f"{name}.") for name in NEUTRAL)
         ):
             continue
-        if before != after:
+        if before != after and not (key == "checkpoint" and _one_place(before, after)):
             found.append(f"{key}: {' -> '.join(json.dumps(one, ensure_ascii=False) for one in (before, after))}")
     return found
+
+
+def _one_place(before: Any, after: Any) -> bool:
+    return None not in (before, after) and Path(before).resolve() == Path(after).resolve()
 
 
 def _default(config: dict[str, Any], key: str) -> Any:

@@ -65,9 +65,10 @@ def train(config: DictConfig, folder: Path, choices: dict[str, Any], command: st
         from seq2seq.commands.dry_run import dry_run
 
         check_values(config, start)
-        return dry_run(config, start)
+        with talk_to():
+            return dry_run(config, start)
     settings = runs.plain(config)
-    if _told_finished(folder, config, settings):
+    if _told_finished(folder, config, settings, start):
         return 0
     check_values(config, start)
     if by_joblib() and (str(config.trainer.devices), config.trainer.num_nodes) != ("1", 1):
@@ -76,23 +77,38 @@ def train(config: DictConfig, folder: Path, choices: dict[str, Any], command: st
             "Leave it out, and the trainings run one after the other."
         )
     with launched(), runs.held(folder):
-        if _told_finished(folder, config, settings):
+        if _told_finished(folder, config, settings, start):
             return 0
         runs.claim(folder, settings)
         with joined_by_others(folder):
             return _tell(folder, partial(_train, config, settings, folder, choices, command, start))
 
 
-def _told_finished(folder: Path, config: DictConfig, settings: dict[str, Any]) -> bool:
+def _told_finished(folder: Path, config: DictConfig, settings: dict[str, Any], start: Bundle | None) -> bool:
     """Whether the run in `folder` is finished, within the limits of `config`; if it is, say so."""
     if not runs.finished(folder):
         return False
     runs.check_same(folder, settings)
+    _check_corpus(folder, config, start)
     if _goes_on(folder, config) or _unscored(folder, config):
         return False
     if leading():
         print(f"{folder} is finished; its scores are in {folder / 'metrics.json'}", file=sys.stderr)
     return True
+
+
+def _check_corpus(folder: Path, config: DictConfig, start: Bundle | None) -> None:
+    """Raises UserError if a finished run was trained on another corpus than is there now. One that is there no longer
+    says nothing."""
+    try:
+        found = training_data(config, start).fingerprint
+    except UserError:
+        return
+    if found != runs.read_metrics(folder / "metrics.json").get("corpus", found):  # older runs do not tell
+        raise UserError(
+            f"{folder} is finished, and the corpus is no longer what it was trained on\n"
+            "Give another run_dir= to train on what is there now."
+        )
 
 
 def _goes_on(folder: Path, config: DictConfig) -> bool:
@@ -200,6 +216,7 @@ def finish(
         "seed": config.seed,
         "languages": [data.source_language, data.target_language],
         "sizes": data.sizes,
+        "corpus": data.fingerprint,
         "parameters": count_parameters(bundle.model),
         "training": {**result.summary(), "patience": build(config.callbacks).patience},
         "test_splits": settings["test_splits"],

@@ -59,6 +59,8 @@ def check(config: DictConfig, command: str, ignore: Collection[str] = ()) -> Non
     for key in config:
         if key not in allowed and key not in ignore:
             raise UserError(f"unknown key {str(key)!r}{nearest(str(key), allowed)}\nSee seq2seq {command} --help")
+    if missing := sorted(allowed - {"experiment", "hydra", *ignore} - {str(key) for key in config}):
+        raise UserError(f"{missing[0]}= is needed and was taken away\nSee seq2seq {command} --help")
     plain = OmegaConf.to_container(config, resolve=True)
     assert isinstance(plain, dict)
     for key, value in plain.items():
@@ -138,7 +140,13 @@ def check_arguments(path: str, values: Mapping[str, Any], function: Callable[...
         if key not in parameters:
             raise UserError(f"unknown key '{path}.{key}'{nearest(key, parameters)}\nIt takes {', '.join(parameters)}.")
         if key in hints and not fits(value, hints[key]):
-            raise UserError(f"{path}.{key}={value!r} has the wrong type: {describe(hints[key])} is needed")
+            quotes = ""
+            if isinstance(value, (bool, float)) and fits("", hints[key]):
+                quotes = (
+                    "\nA word that is a value in YAML, such as no, nan or on, goes in two pairs of quotes: '\"no\"'"
+                )
+            wanted = describe(hints[key])
+            raise UserError(f"{path}.{key}={value!r} has the wrong type: {wanted} is needed{quotes}")
 
 
 def locate(target: str, path: str) -> Any:
@@ -163,7 +171,7 @@ def fits(value: Any, hint: Any) -> bool:
     if hint in (None, type(None)):
         return value is None
     if hint is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
     if hint in (bool, str):

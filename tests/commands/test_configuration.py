@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from seq2seq.cli import COMMANDS, guarded, run
 from seq2seq.commands import compare, configuration, runs, train
-from seq2seq.commands.choices import groups, quoted
+from seq2seq.commands.choices import groups, quoted, readable
 from seq2seq.commands.suggestions import nearest
 from seq2seq.commands.validation import check, fits
 from seq2seq.training.interruption import TrainingInterrupted
@@ -47,6 +47,23 @@ REFUSED = {
     "an added root key": (["+speed=3"], ["speed", "seed"]),
     "a text for the seed": (["seed=one"], ["seed", "int"]),
     "a seed below zero": (["seed=-1"], ["seed=-1"]),
+    "a seed beyond every generator": (["seed=123456789012345678901234567890"], ["seed=1234", "below"]),
+    "a vocabulary beyond all": (["tokenizer.vocabulary=99999999999"], ["vocabulary", "99999999999"]),
+    "no number": (["trainer.gradient_clip_val=nan"], ["gradient_clip_val=nan", "float"]),
+    "a language that YAML takes for a number": (
+        ["data=files", "data.root=.", "data.target_language=nan"],
+        ["target_language=nan", "two pairs of quotes"],
+    ),
+    "a data set without a name": (["data=hub"], ["data.root="]),
+    "a group taken away": (["~logger"], ["logger=", "taken away"]),
+    "a key taken away": (["~data.maximum_words"], ["data.maximum_words"]),
+    "an environment variable that is not set": (["data.max_tokens=${oc.env:NOT_SET}"], ["data.max_tokens", "NOT_SET"]),
+    "nothing for a choice": (["model=null"], ["string", "NoneType"]),
+    "a mean of one": (["callbacks.average_last=1"], ["average_last=1", "2 or more"]),
+    "a score that needs one width": (
+        ["model=bahdanau", "model/attention/score=dot", "model.width=8", "model.encoder_width=16"],
+        ["one width", "8", "16"],
+    ),
     "neither true nor false": (["dry_run=maybe"], ["dry_run", "bool"]),
     "a text for a list": (["test_splits=test"], ["test_splits", "list"]),
     "a test set that is not there": (["test_splits=[tset]"], ["tset", "test"]),
@@ -78,6 +95,31 @@ def test_a_wrong_setting_is_named(
     for word in words:
         assert word in printed.err, printed.err
     assert not folder.exists()
+
+
+def test_a_run_needs_a_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["train", "run_dir="]) == 2
+    assert "run_dir= is empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", ["~/c", "ελ", "it's", "a=b", "train[:5]", "test.{language}", "a  b", "c:d", "é (1)"])
+def test_a_text_needs_no_quotes_of_hydras(value: str) -> None:
+    (override,) = OverridesParser.create().parse_overrides([readable(f"data.root={value}")])
+    assert override.value() == value
+
+
+@pytest.mark.parametrize(
+    "text", ["model.width=[1", "data.root=à,b", "a={b", "a=${b", "model.width=3", "a='b c'", "word"]
+)
+def test_what_may_be_meant_otherwise_is_left(text: str) -> None:
+    assert readable(text) == text
+
+
+def test_hydras_own_flags_are_hydras(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["train", "-c", "job", "model.width=77"]) == 0
+    assert "width: 77" in capsys.readouterr().out
+    assert run(["train", "--resolve"]) == 2
+    assert capsys.readouterr().err.startswith("error: The --resolve flag")
 
 
 def test_a_damaged_run_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_an_experiment_that_would_be_ignored_is_refused(
     [
         (["--config-dir"], "needs a folder"),
         (["--config-dir", "nowhere"], "--config-dir nowhere: there is no such folder"),
-        (["--config-dir="], "there is no such folder"),
+        (["--config-dir="], "needs a folder"),
         (["--config-dir", "{}/.."], "there is no GROUP/NAME.yaml"),
         (["--config-dir", "{}", "experiment=my_rn"], "did you mean 'my_rnn'?"),
         (["--config-dir", "{}", "hydra.searchpath=[]"], "Give one of them"),
@@ -83,6 +83,26 @@ def test_a_missing_slash_is_told(entry: str, folder: Path, capsys: pytest.Captur
     (folder / "experiment" / "slip.yaml").write_text(f"# @package _global_\ndefaults:\n  - {entry}\n", encoding="utf-8")
     assert run(["train", "--config-dir", str(folder), "experiment=slip"]) == 2
     assert "- override /model: NAME, with a slash" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        (b"seed: 1\n  x: 2\n", "slip.yaml, line 3, column 4: mapping values are not allowed here"),
+        (b"seed:\t1\n\tx: 2\n", "slip.yaml, line 2, column 6: found character"),
+        (b"seed: 1\nseed: 2\n", "slip.yaml, line 3, column 1: found duplicate key seed"),
+        (b"# caf\xe9\n", "slip.yaml: invalid continuation byte"),
+    ],
+    ids=["indentation", "tab", "twice", "latin-1"],
+)
+@pytest.mark.parametrize("command", [["train"], ["compare", "models=[rnn]"]], ids=["train", "compare"])
+def test_a_slip_in_an_experiment_is_told_with_its_place(
+    command: list[str], content: bytes, words: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "experiment" / "slip.yaml").write_bytes(b"# @package _global_\n" + content)
+    assert run([*command, "--config-dir", str(folder), "experiment=slip"]) == 2
+    printed = capsys.readouterr().err
+    assert words in printed and len(printed.strip().splitlines()) <= 2, printed
 
 
 def test_own_choices_of_any_group_from_several_folders_in_a_sweep(
