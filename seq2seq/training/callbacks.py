@@ -53,6 +53,8 @@ class CallbackSettings:
         for name in ("average_last", "samples"):
             if getattr(self, name) < 0:
                 raise UserError(f"callbacks.{name} must not be negative, got {getattr(self, name)}")
+        if self.average_last == 1:
+            raise UserError("callbacks.average_last=1 is no mean; give 2 or more, or 0 for none")
 
 
 class Supervisor(Callback):
@@ -159,7 +161,7 @@ class Supervisor(Callback):
                 progress.best_update, progress.stale = progress.update, 0
             else:
                 progress.stale += 1
-            module.schedule.observe(validation.bleu)
+            module.schedule.observe(progress.update, better)
             record = validation_record(progress, validation)
             self._tell(trainer, lambda observer: observer.record(record))
             self._tell(trainer, lambda observer: observer.validated(progress, validation))

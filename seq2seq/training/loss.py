@@ -192,7 +192,8 @@ class Criterion(nn.Module):
         tokens = mask.to(reward.dtype)
         mean = reward.sum() / tokens.sum().clamp(min=1)
         baseline = torch.where(self.baseline.isnan(), mean, self.baseline)
-        self.baseline.copy_(baseline + (1 - self.baseline_decay) * (mean - baseline))
+        moved = baseline + (1 - self.baseline_decay) * (mean - baseline)
+        self.baseline.copy_(torch.where(mean.isfinite(), moved, self.baseline))  # an update that is skipped leaves it
         return reinforce_loss(
             sampling,
             reward_to_go(reward, mask) * self.reinforce_weight,

@@ -164,7 +164,7 @@ class TranslationModule(LightningModule):
         if progress.skipped_in_row >= self.max_skipped:
             raise UserError(
                 f"training stopped: the {what} was not finite in {progress.skipped_in_row} updates in a row, after "
-                f"update {progress.update}; checkpoints/last.ckpt holds the last good state\n"
+                f"update {progress.update}; the last checkpoint, if there is one, is from before that\n"
                 "Lower optimizer.lr, lengthen schedule.warmup, lower trainer.gradient_clip_val or use "
                 "trainer.precision=32-true."
             )
@@ -194,7 +194,7 @@ class TranslationModule(LightningModule):
             )
         if saved.get("corpus", self.corpus) != self.corpus:  # older checkpoints do not tell
             raise UserError(
-                "cannot resume: the corpus is not what it was\n"
+                "cannot resume: the corpus (some text of training, validation or test) is not what it was\n"
                 "Give the same data to go on, or another run_dir= to start anew."
             )
         self.progress.load_state_dict(saved["progress"])

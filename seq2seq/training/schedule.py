@@ -1,7 +1,7 @@
 """Learning-rate schedules: the factor by which an update multiplies the optimizer's `lr`.
 
 A schedule is called with the number of the update (from 1) and the seconds of training so far. All but `Plateau` are
-pure functions of the two; `Plateau` also listens to validation scores and keeps a state.
+pure functions of the two; `Plateau` also listens to validations and keeps a state.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from seq2seq.errors import UserError
 class Schedule(Protocol):
     def __call__(self, update: int, seconds: float) -> float: ...
 
-    def observe(self, score: float) -> None:
-        """A validation BLEU has come in."""
+    def observe(self, update: int, better: bool) -> None:
+        """A validation after that update is done; `better`: it is the best so far (`Progress.improves`)."""
         ...
 
     def state_dict(self) -> dict[str, Any]: ...
@@ -27,7 +27,7 @@ class Schedule(Protocol):
 class Stateless:
     """What schedules without memory answer to the last three."""
 
-    def observe(self, score: float) -> None:
+    def observe(self, update: int, better: bool) -> None:
         return
 
     def state_dict(self) -> dict[str, Any]:
@@ -107,8 +107,8 @@ class WallClock(Stateless):
 
 
 class Plateau:
-    """Warm-up, then multiplied by `factor` whenever `patience` validations in a row have not raised the best BLEU,
-    down to `floor`."""
+    """Warm-up, then multiplied by `factor` whenever `patience` validations in a row were not the best so far, down to
+    `floor`. Validations during warm-up don't count."""
 
     def __init__(self, warmup: int = 0, factor: float = 0.5, patience: int = 2, floor: float = 0.01) -> None:
         if not 0 < factor < 1:
@@ -120,25 +120,21 @@ class Plateau:
         self.patience = patience
         self.floor = _floor(floor)
         self.rate = 1.0
-        self.best = -math.inf
         self.stale = 0
 
     def __call__(self, update: int, seconds: float) -> float:
         return warmed_up(update, self.warmup) * self.rate
 
-    def observe(self, score: float) -> None:
-        if score > self.best:
-            self.best, self.stale = score, 0
-            return
-        self.stale += 1
+    def observe(self, update: int, better: bool) -> None:
+        self.stale = 0 if better or update < self.warmup else self.stale + 1
         if self.stale >= self.patience:
             self.rate, self.stale = max(self.floor, self.rate * self.factor), 0
 
     def state_dict(self) -> dict[str, Any]:
-        return {"rate": self.rate, "best": self.best, "stale": self.stale}
+        return {"rate": self.rate, "stale": self.stale}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.rate, self.best, self.stale = state["rate"], state["best"], state["stale"]
+        self.rate, self.stale = state["rate"], state["stale"]
 
 
 def warmed_up(update: int, warmup: int) -> float:

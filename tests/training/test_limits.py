@@ -46,6 +46,7 @@ def test_validation_intervals() -> None:
     assert due(10, 20) and not due(10, 21)
     assert due(1.0, 1, epochs=2.0) and not due(1.0, 1, epochs=1.99)
     assert due(0.25, 1, epochs=1.25) and not due(0.25, 1, epochs=1.24)
+    assert due(0.4, 1, epochs=1.2)  # though 1.2 / 0.4 is 2.9999999999999996
     assert due("00:00:00:10", 1, seconds=60.0) and not due("00:00:00:10", 1, seconds=59.0)
 
 

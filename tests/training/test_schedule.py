@@ -43,13 +43,15 @@ def test_wall_clock() -> None:
 
 
 def test_plateau() -> None:
-    schedule = Plateau(warmup=0, factor=0.5, patience=2, floor=0.2)
+    schedule = Plateau(warmup=10, factor=0.5, patience=2, floor=0.2)
     rates = []
-    for score in (10, 11, 10, 11, 12, 12, 11, 5, 4, 3, 2, 1):
-        schedule.observe(score)
+    for update in range(1, 10):
+        schedule.observe(update, better=False)
+    for better in (True, True, False, False, True, False, False, False, False, False, False, False):
+        schedule.observe(100, better)
         rates.append(schedule(100, 0.0))
     assert rates == [1, 1, 1, 0.5, 0.5, 0.5, 0.25, 0.25, 0.2, 0.2, 0.2, 0.2]
-    copy = Plateau(warmup=0, factor=0.5, patience=2, floor=0.2)
+    copy = Plateau(warmup=10, factor=0.5, patience=2, floor=0.2)
     copy.load_state_dict(schedule.state_dict())
     assert copy.state_dict() == schedule.state_dict()
 
