@@ -8,7 +8,7 @@ and True means "real token, may be attended". Token ids are int64.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -160,4 +160,4 @@ class Hypothesis:
     log_probability: float
     score: float
     finished: bool
-    weights: Tensor | None = None
+    weights: Tensor | None = field(default=None, compare=False)

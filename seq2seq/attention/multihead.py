@@ -99,10 +99,11 @@ class MultiHeadAttention(nn.Module):
         if rotation is not None:
             queries, keys = rotation(queries), rotation(keys)
         keys, values, bias = cache.append(layer, keys, values, self.window)
+        rate = self.dropout if self.training else 0.0
         if _on_cpu(queries) and queries.shape[2] <= FEW_QUERIES:
-            heads = self._explicit(queries, keys, values, bias, 0.0)
+            heads = self._explicit(queries, keys, values, bias, rate)
         else:
-            heads = F.scaled_dot_product_attention(queries, keys, values, attn_mask=bias)
+            heads = F.scaled_dot_product_attention(queries, keys, values, attn_mask=bias, dropout_p=rate)
         output: Tensor = self.output(_merge(heads))
         return output
 

@@ -85,7 +85,7 @@ class ConvolutionalDecoderLayer(nn.Module):
         """inputs (B, K, D), embedded (B, K, E), earlier (B, K, D, kernel - 1) -> outputs (B, K, D), weights (B, K, S)
         and `earlier` of the next step.
         """
-        window = torch.cat([earlier, inputs.unsqueeze(-1)], dim=-1)
+        window = torch.cat([earlier, self.convolution.dropout(inputs).unsqueeze(-1)], dim=-1)
         outputs, weights = self.attend(self.convolution.window(window), inputs, embedded, memory)
         return outputs, weights, window[..., 1:]
 
@@ -157,7 +157,7 @@ class ConvolutionalDecoder(nn.Module):
             )
             all_weights.append(weights.flatten(0, 1))
             all_earlier.append(earlier.flatten(0, 1))
-        features = self.narrow(hidden).flatten(0, 1)
+        features = self.dropout(self.narrow(hidden)).flatten(0, 1)
         next_state = ConvolutionalState(state.memory, tuple(all_earlier), state.position + 1)
         return features, next_state, torch.stack(all_weights, dim=1)
 
@@ -182,6 +182,9 @@ def create_conv(
     each convolution's inputs and on the features.
 
     positions: "learned" (the first maximum_positions, as in the paper), "sinusoidal" (which have no longest) or "none".
+
+    Two things of the paper are not done: it scales the gradients of the encoder's layers by the number of attention
+    mechanisms, one a decoder layer (section 3.4), and it normalises weights (Salimans and Kingma 2016).
     """
     encoder_layers = layers if encoder_layers is None else encoder_layers
     decoder_layers = layers if decoder_layers is None else decoder_layers
@@ -192,6 +195,9 @@ def create_conv(
     if positions == "rotary":
         raise UserError("positions='rotary' needs self-attention; choose sinusoidal, learned or none")
     sides = [create_positions(positions, embedding_width, None, maximum_positions) for _ in range(2)]
+    for side in sides:
+        for vectors in side.parameters():
+            nn.init.normal_(vectors)  # learned positions start as large as words do
     source, target, output = create_vocabulary_layers(
         source_vocabulary,
         target_vocabulary,

@@ -197,6 +197,15 @@ def test_local_alignments_score_their_window_alone(make):
     assert scored == [(2, 1, 5, 3)]
 
 
+def test_predicted_centre_of_a_long_source_in_half_precision():
+    alignment = LocalPredictiveAlignment(1, 1, 2)
+    for parameter in alignment.parameters():
+        torch.nn.init.constant_(parameter, 0.5)
+    query, lengths = torch.full((1, 1, 1), 100.0), torch.tensor([[3001]])  # tanh is 1 and the logit 0.5 in any type
+    expected = alignment.centre(query, lengths)
+    torch.testing.assert_close(alignment.bfloat16().centre(query.bfloat16(), lengths), expected)
+
+
 def test_centre_learns_through_the_gaussian():
     """With uniform scores nothing but the Gaussian can move the centre; it moves towards the value that is wanted."""
     torch.manual_seed(5)

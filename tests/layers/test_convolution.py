@@ -45,9 +45,10 @@ def test_gradcheck():
     assert torch.autograd.gradcheck(lambda x, *_: layer(x), (inputs, *layer.parameters()))
 
 
-def test_keeps_the_variance():
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_keeps_the_variance(dropout):
     torch.manual_seed(0)
-    layer = GatedConvolution(256, 3, causal=True)
+    layer = GatedConvolution(256, 3, True, dropout)
     assert 0.7 < layer(torch.randn(8, 200, 256))[:, 2:].var().item() < 1.6
 
 

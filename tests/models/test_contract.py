@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from seq2seq.interfaces import BOS, EOS, PAD, Model
+from seq2seq.layers import dropout
 from seq2seq.layers.embedding import Embedding
 
 CONF = Path(__file__).parents[2] / "conf" / "model"
@@ -179,3 +180,47 @@ def test_word_dropout_is_on_both_sides(name: str, build_model):
     assert len(tables) == 2
     for table in tables:
         assert table.weight.grad is not None and (table.weight.grad == 0).all(1).sum() >= len(table.weight) - 2
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "encoder", "decoder"),
+    [
+        # embeddings and between layers; embeddings, between layers and features
+        ("rnn", [], 1 + 2, 1 + 2 + 1),
+        ("rnn", ["model.context=initial_state"], 1 + 2, 1 + 2 + 1),
+        ("bahdanau", [], 1 + 2, 1 + 2 + 1),
+        ("luong", [], 1 + 2, 1 + 2 + 1),
+        ("luong", ["model.input_feeding=false"], 1 + 2, 1 + 2 + 1),
+        # embeddings and convolutions; the features too
+        ("conv", [], 1 + 3, 1 + 3 + 1),
+        # embeddings, then in each layer attention weights, the feed-forward activation and the sublayers' results
+        (
+            "transformer",
+            ["model.feedforward_width=8", "model.attention_dropout=0.5", "model.activation_dropout=0.5"],
+            1 + 3 * (1 + 1 + 2),
+            1 + 3 * (2 + 1 + 3),
+        ),
+    ],
+)
+@torch.no_grad()
+def test_dropout_acts_everywhere_in_decode_and_step(name, overrides, encoder, decoder, build_model, monkeypatch):
+    """Counted in vectors of 8 a position, which with two heads is the size of a position's attention weights too."""
+    drawn: list[int] = []
+    draw = dropout._draw
+    monkeypatch.setattr(dropout, "_draw", lambda values, rate: drawn.append(values.numel()) or draw(values, rate))
+
+    def count() -> int:
+        total = sum(drawn)
+        drawn.clear()
+        return total
+
+    model = build_model(name, [*SMALL[name], "model.layers=3", "model.dropout=0.5", *overrides]).train()
+    source, target_in = pad([[5, 6, 7, EOS], [8, 9, 4, EOS]]), pad([[BOS, 4, 5, 6], [BOS, 7, 8, 9]])
+    memory = model.encode(source, source != PAD)
+    assert count() == encoder * source.numel() * 8
+    model.decode(target_in, memory)
+    assert count() == decoder * target_in.numel() * 8
+    model.decode(target_in[:, :1], memory)
+    whole = count()
+    model.step(target_in[:, 0], model.start(memory))
+    assert count() == whole

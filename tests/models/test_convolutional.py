@@ -119,9 +119,19 @@ def test_reach_of_the_decoder():
 
 
 def test_the_variance_at_the_start_allows_for_dropout_where_inputs_are_dropped():
-    decoder = create(width=256, embedding_width=256, dropout=0.5).decoder
-    for linear, kept in ((decoder.widen, 0.5), (decoder.narrow, 1.0), (decoder.layers[0].query, 1.0)):
-        assert linear.weight.var().item() == pytest.approx(kept / 256, rel=0.05)
+    model = create(width=256, embedding_width=256, dropout=0.5)
+    for side in (model.encoder, model.decoder):
+        for linear, kept in ((side.widen, 0.5), (side.narrow, 1.0)):
+            assert linear.weight.var().item() == pytest.approx(kept / 256, rel=0.05)
+    assert model.decoder.layers[0].query.weight.var().item() == pytest.approx(1 / 256, rel=0.05)
+
+
+@torch.no_grad()
+def test_learned_positions_start_as_large_as_words():
+    model = create(embedding_width=256, positions="learned")
+    for embed in (model.encoder.embed, model.decoder.embed):
+        assert embed.embedding(torch.arange(1, 11)).std().item() == pytest.approx(1, rel=0.1)
+        assert embed.positions(torch.zeros(1, 500, 256)).std().item() == pytest.approx(1, rel=0.1)
 
 
 @pytest.mark.parametrize(
