@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from seq2seq.inference.engines import Ids, by_batches, pair_lengths, source_leng
 from seq2seq.inference.exports import Export, import_library
 from seq2seq.interfaces import EOS, Hypothesis
 from seq2seq.search import BeamSearch, GreedySearch, Search
+from seq2seq.search.beam import unique
 from seq2seq.search.penalties import Ranking
 from seq2seq.search.scoring import Scored
 
@@ -56,6 +58,9 @@ class CTranslate2Engine:
         except (RuntimeError, ValueError) as error:
             raise UserError(f"{export.folder}: CTranslate2 cannot load it: {str(error).splitlines()[0]}") from error
 
+    def check(self, search: Search) -> None:
+        decoding_options(search)
+
     def decode(
         self,
         sources: Sequence[Ids],
@@ -72,18 +77,23 @@ class CTranslate2Engine:
         assert isinstance(search, BeamSearch | GreedySearch)
         lengths = source_lengths(sources)
         limits = [self._limit(search, length) for length in lengths]
+        minima = [min(limit, int(search.min_length_b)) for limit in limits]
+        beams = options["beam_size"] > 1
 
         def submit(places: list[int]) -> list[Any]:
-            longest = max(limits[place] for place in places)
-            promises: list[Any] = self._translator.translate_batch(
-                self._source_pieces(sources[place] for place in places),
-                max_decoding_length=longest + 1,
-                min_decoding_length=min(longest, int(search.min_length_b)),
-                max_batch_size=SENTENCES,
-                return_attention=with_weights,
-                asynchronous=True,
-                **options,
-            )
+            """A call has one limit for all of its sources. Beams depend on it; greedy outputs can be cut afterwards."""
+            promises: list[Any] = []
+            for (minimum, _), group in groupby(places, lambda place: (minima[place], beams and limits[place])):
+                same = list(group)
+                promises += self._translator.translate_batch(
+                    self._source_pieces(sources[place] for place in same),
+                    max_decoding_length=limits[same[0]] + 1,
+                    min_decoding_length=minimum,
+                    max_batch_size=SENTENCES,
+                    return_attention=with_weights,
+                    asynchronous=True,
+                    **options,
+                )
             return promises
 
         waiting = by_batches(lengths, max_tokens, submit)
@@ -172,18 +182,18 @@ class CTranslate2Engine:
     def _finish_cut(
         self, sources: Sequence[Ids], found: list[list[Hypothesis]], ranking: Ranking, max_tokens: int
     ) -> list[list[Hypothesis]]:
-        """Outputs that were cut get the score of the tokens that they kept, and come after finished ones."""
+        """Outputs that were cut get the score of the tokens that they kept, and come after finished ones; of those
+        that are now equal one stays."""
         cut = [(place, one) for place, row in enumerate(found) for one in row if not one.finished]
         if not cut:
             return found
         scored = self.score([sources[place] for place, _ in cut], [one.tokens for _, one in cut], ranking, max_tokens)
         norms = divisors(ranking, max(len(one.tokens) for _, one in cut))
-        for (place, one), values in zip(cut, scored, strict=True):
-            total = sum(values.token_log_probabilities[:-1])
-            score = total / norms[len(one.tokens)]
-            found[place].remove(one)
-            found[place].append(Hypothesis(one.tokens, total, score, False, one.weights))
-        return [sorted(row, key=lambda one: (not one.finished, -one.score)) for row in found]
+        for (_, one), values in zip(cut, scored, strict=True):
+            one.log_probability = sum(values.token_log_probabilities[:-1])
+            one.score = one.log_probability / norms[len(one.tokens)]
+        ranked = (sorted(row, key=lambda one: (not one.finished, -one.score)) for row in found)
+        return [unique(row, len(row)) for row in ranked]
 
 
 def decoding_options(search: Search) -> dict[str, Any]:

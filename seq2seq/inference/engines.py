@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from seq2seq.errors import out_of_memory
+from seq2seq.errors import UserError, out_of_memory
 from seq2seq.interfaces import EOS, PAD, Hypothesis
 from seq2seq.search import Search, decode_batch, score_pairs
-from seq2seq.search.penalties import Ranking
+from seq2seq.search.penalties import NO_COVERAGE, Ranking
 from seq2seq.search.scoring import Scored
 
 Ids = Sequence[int]
@@ -35,6 +35,10 @@ class Engine(Protocol):
     @property
     def longest_source(self) -> int | None:
         """Most tokens of a source, without EOS; None: any number."""
+        ...
+
+    def check(self, search: Search) -> None:
+        """Raises UserError for a search that this engine cannot do with its model."""
         ...
 
     def decode(
@@ -63,6 +67,10 @@ class TorchEngine:
         self.device = torch.device(device)
         longest = [model.longest_source for model in models if model.longest_source is not None]
         self.longest_source = min(longest, default=None)
+
+    def check(self, search: Search) -> None:
+        if search.ranking.coverage_penalty and not any(model.attends for model in self.models):
+            raise UserError(NO_COVERAGE)
 
     def decode(
         self,

@@ -19,8 +19,9 @@ from typing import BinaryIO
 from seq2seq.errors import UserError
 from seq2seq.files import atomic_write
 from seq2seq.inference.translation import Translation
-from seq2seq.inference.translator import FIRST_WINDOW, Translator, growing_windows, with_n_best
-from seq2seq.search import Search
+from seq2seq.inference.translator import Translator
+from seq2seq.inference.windows import FIRST_WINDOW, growing_windows
+from seq2seq.search import SearchChoice
 
 PATIENCE = 0.02
 """Seconds that a pipe or terminal may be silent before the lines that have come are translated."""
@@ -70,7 +71,7 @@ def translate_stream(
     source: BinaryIO,
     output: BinaryIO,
     *,
-    search: Search | None = None,
+    search: SearchChoice = None,
     n_best: int | None = None,
     output_format: str = "text",
     skip: int = 0,
@@ -84,7 +85,7 @@ def translate_stream(
     already. Output is flushed after each window; pipes and terminals are answered as soon as they pause.
     progress is called after each window. Errors of `output` (a closed pipe) are the caller's.
     """
-    check_output(search or translator.search, n_best, output_format)
+    check_output(translator, search, n_best, output_format)
     shard = shard or Shard()
     report, began = StreamReport(), time.monotonic()
     as_json = output_format == "jsonl"
@@ -116,7 +117,7 @@ def translate_file(
     source: str | Path | None,
     output: str | Path | None,
     *,
-    search: Search | None = None,
+    search: SearchChoice = None,
     n_best: int | None = None,
     output_format: str = "text",
     resume: bool = False,
@@ -129,7 +130,7 @@ def translate_file(
         raise UserError("resume=true needs output=FILE")
     if same_file(source, output):
         raise UserError(f"output={output} is the input itself; give another file")
-    check_output(search or translator.search, n_best, output_format)  # before an older output is emptied
+    check_output(translator, search, n_best, output_format)  # before an older output is emptied
     with opened(source, output, resume) as (reader, writer, skip):
         return translate_stream(
             translator,
@@ -166,13 +167,14 @@ def opened(
         yield reader, writer, skip
 
 
-def check_output(search: Search, n_best: int | None, output_format: str) -> None:
-    """Raises UserError for a format that does not exist, or more translations than `search` can give."""
+def check_output(translator: Translator, search: SearchChoice, n_best: int | None, output_format: str) -> None:
+    """Raises UserError for a format that does not exist, a search that the translator's engine cannot do, or more
+    translations than it can give."""
     if output_format not in ("text", "jsonl"):
         raise UserError(f"format={output_format!r} is unknown; choose text or jsonl")
     if output_format == "text" and n_best not in (None, 1):
         raise UserError(f"n_best={n_best} needs format=jsonl: a line of text holds one translation")
-    with_n_best(search, n_best)
+    translator.engine.check(translator.resolve(search, n_best))
 
 
 def same_file(one: str | Path | None, other: str | Path | None) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -14,7 +14,7 @@ class Candidate:
 
     text: plain text of one line. score and log_probability: see `seq2seq.search.Ranking`. tokens: target pieces without
     EOS. finished: False when it was cut at the maximum length. heads: (H, len(tokens), len(source_tokens)) float32
-    attention of each head, if asked for and the model attends.
+    attention of each head, if asked for and the model attends; == leaves it out.
     """
 
     text: str
@@ -22,7 +22,7 @@ class Candidate:
     log_probability: float
     tokens: list[str]
     finished: bool
-    heads: Tensor | None = None
+    heads: Tensor | None = field(default=None, compare=False)
 
     @property
     def alignment(self) -> Tensor | None:

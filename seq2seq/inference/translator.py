@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,14 +20,14 @@ from seq2seq.inference.exports import Export
 from seq2seq.inference.loading import find_device, load_model, start_engine
 from seq2seq.inference.segments import cut_points
 from seq2seq.inference.translation import BLANK, Candidate, ScoredPair, Translation
-from seq2seq.interfaces import Hypothesis
-from seq2seq.search import BeamSearch, Sampling, Search, with_options
+from seq2seq.inference.windows import growing_windows, paired
+from seq2seq.interfaces import BOS, EOS, PAD, Hypothesis
+from seq2seq.search import Search, SearchChoice, chosen_search, with_n_best
 
-FIRST_WINDOW = 64
 PART_NUMBERS = 1 << 40
 """Part p of sentence n draws its random numbers as sentence n + p * 2 ** 40."""
 
-Item = TypeVar("Item")
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Translator:
     def __init__(
         self,
         bundles: Sequence[Bundle | Export],
-        search: Search | Mapping[str, Any] | None = None,
+        search: SearchChoice = None,
         batching: Batching | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
@@ -83,8 +83,9 @@ class Translator:
         self.engine = start_engine(bundles, self.device)
         self.tokenizers: TokenizerPair = bundles[0].tokenizers
         self.languages = bundles[0].languages
-        changes, own = search or {}, bundles[0].search
-        self.search = with_options(own, changes) if isinstance(changes, Mapping) else changes
+        self.search = chosen_search(search, bundles[0].search)
+        if search is not None:
+            self.engine.check(self.search)
         self.batching = batching or Batching()
 
     @classmethod
@@ -92,16 +93,18 @@ class Translator:
         cls,
         path: str | Path | Sequence[str | Path],
         device: torch.device | str = "cpu",
-        search: Search | Mapping[str, Any] | None = None,
+        search: SearchChoice = None,
         batching: Batching | None = None,
         engine: str = "auto",
     ) -> Translator:
         """path: a run's folder, a bundle or a .ckpt (several make an ensemble), or an export for CTranslate2 or ONNX.
-        search: if not the bundle's own; a mapping, such as {"beam_size": 10}, changes options of that. engine: "torch",
-        "ctranslate2" and "onnx" insist on one kind of model, "auto" takes any.
+        search: if not the bundle's own; a name, such as "greedy", is that method with its defaults; a mapping, such as
+        {"beam_size": 10}, changes options of the bundle's own. engine: "torch", "ctranslate2" and "onnx" insist on one
+        kind of model, "auto" takes any.
 
         Raises:
-            UserError: nothing usable there, or a device that this machine does not have.
+            UserError: nothing usable there, a device that this machine does not have, or a search that is none or that
+                the model cannot do.
         """
         paths = [path] if isinstance(path, str | Path) else list(path)
         device = find_device(device)
@@ -112,28 +115,34 @@ class Translator:
         """The models (`interfaces.Model`) if our own search runs over them, else []."""
         return self.engine.models
 
+    def resolve(self, search: SearchChoice, n_best: int | None = None) -> Search:
+        """The search that is meant, see `load`, with another n_best. Raises UserError if there is no such search."""
+        return with_n_best(chosen_search(search, self.search), n_best)
+
     def translate(
         self,
         texts: str | Iterable[str],
         *,
-        search: Search | None = None,
+        search: SearchChoice = None,
         n_best: int | None = None,
         alignment: bool = False,
-        prefixes: Iterable[str] | None = None,
+        prefixes: str | Iterable[str] | None = None,
     ) -> Iterator[Translation]:
         """Translations of `texts`, which may have no end, in their order, with bounded memory.
 
-        The first window is small so that the first translations come soon. prefixes: for each text what its translation
-        must begin with ("" for nothing). n_best and alignment: see `Translation`.
+        The first window is small so that the first translations come soon; of texts that themselves come one by one,
+        Batching(window=1) translates each at once. prefixes: for each text what its translation must begin with ("" for
+        nothing). search: instead of the translator's own, as in `load`. n_best and alignment: see `Translation`.
         """
+        search = self.resolve(search, n_best)
         texts = [texts] if isinstance(texts, str) else texts
-        pairs = zip(texts, prefixes, strict=True) if prefixes is not None else ((text, "") for text in texts)
+        prefixes = [prefixes] if isinstance(prefixes, str) else prefixes
+        pairs = paired(texts, prefixes, "prefixes") if prefixes is not None else ((text, "") for text in texts)
         number = 0
         for window in growing_windows(pairs, self.batching.window):
             yield from self.translate_window(
                 [text for text, _ in window],
                 search=search,
-                n_best=n_best,
                 alignment=alignment,
                 prefixes=[prefix for _, prefix in window],
                 numbers=range(number, number + len(window)),
@@ -144,16 +153,17 @@ class Translator:
         self,
         texts: Sequence[str],
         *,
-        search: Search | None = None,
+        search: SearchChoice = None,
         n_best: int | None = None,
         alignment: bool = False,
         prefixes: Sequence[str] | None = None,
         numbers: Sequence[int] | None = None,
     ) -> list[Translation]:
         """All of `texts` at once, sorted by length into batches. numbers: what seeds each text's random draws."""
-        search = with_n_best(search or self.search, n_best)
+        search = self.resolve(search, n_best)
         numbers = range(len(texts)) if numbers is None else numbers
-        starts = self.tokenizers.target.encode(list(prefixes)) if prefixes and any(prefixes) else [[] for _ in texts]
+        prefixes = [prefix for _, prefix in paired(texts, prefixes, "prefixes")] if prefixes is not None else []
+        starts = self.tokenizers.target.encode(prefixes) if any(prefixes) else [[] for _ in texts]
         parts, truncated = self._cut(texts, numbers, starts)
         found = self.engine.decode(
             [part.ids for part in parts],
@@ -179,7 +189,7 @@ class Translator:
     ) -> tuple[list[Part], set[int]]:
         """The parts of all texts, and which texts were truncated. starts: target ids that translations begin with."""
         sources = self._source_ids(texts)
-        longest = min(self.batching.max_source_length, self.engine.longest_source or self.batching.max_source_length)
+        longest = self._longest
         parts: list[Part] = []
         truncated = set()
         for text, (ids, number, start) in enumerate(zip(sources, numbers, starts, strict=True)):
@@ -193,24 +203,38 @@ class Translator:
                 parts.append(Part(text, ids[low:high], number + part * PART_NUMBERS, [] if part else start))
         return parts, truncated
 
+    @property
+    def _longest(self) -> int:
+        """Most tokens of a part."""
+        return min(self.batching.max_source_length, self.engine.longest_source or self.batching.max_source_length)
+
     def _source_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Without EOS; [] for a blank text, which is never translated."""
         return self.tokenizers.source.encode(["" if text.isspace() else text for text in texts])
 
     def score(
-        self, sources: Iterable[str], targets: Iterable[str | Sequence[str]], *, search: Search | None = None
+        self, sources: Iterable[str], targets: Iterable[str | Sequence[str]], *, search: SearchChoice = None
     ) -> Iterator[ScoredPair]:
         """Scores of given translations, exactly what `search` (the default one if None) reports for the same tokens.
 
         targets: texts, or sequences of target pieces (as in `Candidate.tokens`), which say exactly which tokens.
-        Nothing is split, shortened or left out; a blank translation of a blank text has the score 0, as in `translate`.
+        Nothing is split, shortened or left out: so a source longer than max_source_length, which `translate` would have
+        split, has another score here (a warning tells how many there are). A blank translation of a blank text has the
+        score 0, as in `translate`.
         """
-        pairs = zip(sources, targets, strict=True)
+        search = self.resolve(search)
+        pairs = paired(sources, targets, "targets")
         while window := list(islice(pairs, self.batching.window)):
-            yield from self._score([pair[0] for pair in window], [pair[1] for pair in window], search or self.search)
+            yield from self._score([pair[0] for pair in window], [pair[1] for pair in window], search)
 
     def _score(self, sources: list[str], targets: list[str | Sequence[str]], search: Search) -> Iterator[ScoredPair]:
         source_ids = self._source_ids(sources)
+        if too_long := sum(len(ids) > self._longest for ids in source_ids):
+            log.warning(
+                "%d sources are longer than %d tokens: translate would split them, and score them otherwise",
+                too_long,
+                self._longest,
+            )
         target = self.tokenizers.target
         texts = iter(target.encode([one for one in targets if isinstance(one, str)]))
         target_ids = [next(texts) if isinstance(one, str) else self._ids(one) for one in targets]
@@ -234,9 +258,13 @@ class Translator:
 
     def _ids(self, pieces: Sequence[str]) -> list[int]:
         try:
-            return [self._vocabulary[piece] for piece in pieces]
+            ids = [self._vocabulary[piece] for piece in pieces]
         except KeyError as error:
             raise UserError(f"the target token {error} is not in the vocabulary") from error
+        for piece, number in zip(pieces, ids, strict=True):
+            if number in (PAD, BOS, EOS):
+                raise UserError(f"the target token {piece!r} is a control symbol, which no translation holds: drop it")
+        return ids
 
     def _assemble(
         self,
@@ -292,22 +320,3 @@ def joint_attention(hypotheses: Sequence[Hypothesis]) -> Tensor | None:
         joint[:, row : row + block.shape[1], column : column + block.shape[2]] = block
         row, column = row + block.shape[1], column + block.shape[2]
     return joint
-
-
-def growing_windows(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Lists of items, each twice as long as the one before, up to `size`."""
-    iterator, now = iter(items), min(FIRST_WINDOW, size)
-    while window := list(islice(iterator, now)):
-        yield window
-        now = min(2 * now, size)
-
-
-def with_n_best(search: Search, n_best: int | None) -> Search:
-    """The same search with another n_best. Raises UserError if it cannot give so many."""
-    if n_best is None:
-        return search
-    if isinstance(search, BeamSearch | Sampling):
-        return dataclasses.replace(search, n_best=n_best)
-    if n_best != 1:
-        raise UserError(f"n_best={n_best} needs search=beam or search=sampling; greedy search finds one translation")
-    return search

@@ -2,7 +2,7 @@
 
 from seq2seq.search.beam import BeamSearch
 from seq2seq.search.greedy import GreedySearch
-from seq2seq.search.methods import METHODS, method_name, with_options
+from seq2seq.search.methods import METHODS, SearchChoice, chosen_search, method_name, with_n_best, with_options
 from seq2seq.search.options import Search
 from seq2seq.search.penalties import Ranking
 from seq2seq.search.sampling import Sampling
@@ -18,10 +18,13 @@ __all__ = [
     "Sampling",
     "Scored",
     "Search",
+    "SearchChoice",
+    "chosen_search",
     "decode_batch",
     "ensemble_step",
     "method_name",
     "model_step",
     "score_pairs",
+    "with_n_best",
     "with_options",
 ]

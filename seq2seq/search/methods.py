@@ -18,6 +18,29 @@ METHODS: dict[str, type[BeamSearch] | type[GreedySearch] | type[Sampling]] = {
     "sampling": Sampling,
 }
 
+SearchChoice = Search | Mapping[str, Any] | str | None
+"""A search, other values of some options of a model's own, the name of a method, or nothing: the model's own."""
+
+
+def chosen_search(choice: SearchChoice, own: Search) -> Search:
+    """What `choice` means for a model whose own search is `own`.
+
+    Raises:
+        UserError: no search, a method that does not exist, or what `with_options` refuses.
+    """
+    if choice is None:
+        return own
+    if isinstance(choice, str) and choice in METHODS:
+        return METHODS[choice]()
+    if isinstance(choice, Mapping):
+        return with_options(own, choice)
+    if isinstance(choice, (str, type)) or not callable(choice) or not hasattr(choice, "ranking"):
+        raise UserError(
+            f"search={choice!r} is no search; give one of seq2seq.search, a name ({', '.join(METHODS)}) or a mapping "
+            "of options"
+        )
+    return choice
+
 
 def method_name(search: Search) -> str:
     return next(name for name, kind in METHODS.items() if type(search) is kind)
@@ -37,3 +60,14 @@ def with_options(search: Search, options: Mapping[str, Any]) -> Search:
             raise UserError(f"search.{name} is no option of {own} search{others}")
     changed: Search = replace(kind, **options)
     return changed
+
+
+def with_n_best(search: Search, n_best: int | None) -> Search:
+    """The same search with another n_best. Raises UserError if it cannot give so many."""
+    if n_best is None:
+        return search
+    if isinstance(search, BeamSearch | Sampling):
+        return replace(search, n_best=n_best)
+    if n_best != 1:
+        raise UserError(f"n_best={n_best} needs search=beam or search=sampling; greedy search finds one translation")
+    return search

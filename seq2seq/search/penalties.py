@@ -11,6 +11,7 @@ from seq2seq.errors import UserError
 
 LEAST_COVERAGE = 1e-6
 """Floor of a source token's coverage, so that a token that nobody attended costs a finite penalty."""
+NO_COVERAGE = "search.coverage_penalty needs attention weights, and this model has none; set it to 0"
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Coverage:
         if not self.on:
             return
         if weights is None:
-            raise UserError("search.coverage_penalty needs attention weights, and this model has none; set it to 0")
+            raise UserError(NO_COVERAGE)
         attention = weights.double().mean(2)
         self.before = torch.zeros_like(attention) if self.after is None else self.after
         self.after = self.before + attention

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from seq2seq.errors import UserError
 from seq2seq.interfaces import Hypothesis, Step
+from seq2seq.search.candidates import best_tokens
 from seq2seq.search.greedy import run_chains
-from seq2seq.search.options import Constraints, Options, at_least, whole
+from seq2seq.search.options import NEVER, Constraints, Options, at_least, whole
 
 MASK = (1 << 64) - 1
 
@@ -24,8 +26,12 @@ class Sampling(Options):
     Each token is drawn from p_i ** (1 / temperature), renormalised over the tokens that are kept: the top_k most
     probable (0: all) and of these the smallest set, most probable first, whose probability after temperature and top_k
     reaches top_p (nucleus sampling, Holtzman et al. 2020). The reported log-probability is the model's own,
-    without temperature and truncation. Draws depend on nothing but (seed, sentence number, sample, step): not on
-    the batch, the device or n_best.
+    without temperature and truncation.
+
+    The token drawn is the one whose log-probability / temperature plus Gumbel noise is greatest (Gumbel 1954; Maddison
+    et al. 2014), and the noise depends on nothing but (seed, sentence number, sample, step, token): not on the batch,
+    the device or n_best. Last digits of probabilities, which do depend on these, change a draw only where two tokens
+    are as good as equal (or one is at the edge of what top_k and top_p keep).
     """
 
     temperature: float = 1.0
@@ -60,60 +66,60 @@ class Sampling(Options):
         numbers = range(len(source_lengths)) if numbers is None else numbers
         if len(numbers) != len(source_lengths):
             raise UserError(f"{len(numbers)} sentence numbers were given for {len(source_lengths)} sentences")
-        generators = [[generator(self.seed, number, sample) for sample in range(self.n_best)] for number in numbers]
-        draws = torch.empty(0)
+        keys = [[key(self.seed, number, sample) for sample in range(self.n_best)] for number in numbers]
 
         def choose(log_probs: Tensor, length: int, active: Tensor) -> Tensor:
-            nonlocal draws
-            place = length % DRAWS
-            if place == 0:
-                draws = torch.stack([torch.stack([uniforms(one) for one in row]) for row in generators])
-                draws = draws.to(log_probs.device)
-            return self.draw(log_probs, draws[active, :, place])
+            uniform = uniforms([keys[sentence] for sentence in active.tolist()], length, log_probs.shape[-1])
+            return self.draw(log_probs, uniform.to(log_probs.device))
 
         constraints = Constraints(self, source_lengths, prefix, longest)
         return run_chains(step, state, constraints, self.n_best, choose, with_weights)
 
     def draw(self, log_probs: Tensor, uniform: Tensor) -> Tensor:
-        """log_probs (A, K, V), uniform (A, K) in [0, 1) -> tokens (A, K), by inverting the distribution function."""
+        """log_probs (A, K, V), uniform (A, K, V) in [0, 1) -> tokens (A, K)."""
         log_probs = log_probs.double()
         if self.temperature < COLD:
             log_probs = log_probs - log_probs.amax(-1, keepdim=True).clamp(min=-1e300)
         scaled = log_probs / self.temperature
-        tokens = None
-        if self.top_k or self.top_p < 1:
-            size = min(self.top_k or scaled.shape[-1], scaled.shape[-1])
-            scaled, tokens = scaled.sort(dim=-1, descending=True, stable=True)
-            scaled, tokens = scaled[..., :size], tokens[..., :size]
-        probabilities = (scaled - scaled.amax(-1, keepdim=True).clamp(min=-1e300)).exp()
-        reached = probabilities.cumsum(-1)
+        if not self.top_k and self.top_p == 1:
+            return best_tokens(scaled.add_(gumbel(uniform)))
+        size = min(self.top_k or scaled.shape[-1], scaled.shape[-1])
+        scaled, tokens = scaled.sort(dim=-1, descending=True, stable=True)
+        scaled, tokens = scaled[..., :size], tokens[..., :size]
         if self.top_p < 1:
+            reached = (scaled - scaled.amax(-1, keepdim=True).clamp(min=-1e300)).exp().cumsum(-1)
             enough = (reached < self.top_p * reached[..., -1:]).sum(-1, keepdim=True)
-            total = reached.gather(-1, enough.clamp(max=reached.shape[-1] - 1))
-        else:
-            total = reached[..., -1:]
-        choice = torch.searchsorted(reached, total * uniform[..., None], right=True)
-        choice = choice.clamp(max=reached.shape[-1] - 1)
-        return (choice if tokens is None else tokens.gather(-1, choice)).squeeze(-1)
+            scaled = scaled.masked_fill(torch.arange(size, device=scaled.device) > enough, NEVER)
+        choice = (scaled + gumbel(uniform.gather(-1, tokens))).argmax(-1, keepdim=True)
+        return tokens.gather(-1, choice).squeeze(-1)
 
 
 COLD = 1e-6
 """Below it, dividing by the temperature may overflow: log-probabilities are taken relative to the greatest, which
 stays 0."""
-DRAWS = 64
-"""Random numbers are drawn for so many steps at once."""
 
 
-def uniforms(source: torch.Generator) -> Tensor:
-    return torch.rand(DRAWS, dtype=torch.float64, generator=source)
+def gumbel(uniform: Tensor) -> Tensor:
+    """Numbers from [0, 1) as Gumbel noise; changes them in place."""
+    return uniform.log_().neg_().log_().neg_()
 
 
-def generator(seed: int, number: int, sample: int) -> torch.Generator:
-    """A generator of its own for each (seed, sentence number, sample): a splitmix64 chain of the three."""
+def uniforms(keys: Sequence[Sequence[int]], step: int, size: int) -> Tensor:
+    """keys (A, K) -> (A, K, size) float64 in [0, 1), from a counter-based generator (Philox, Salmon et al. 2011): each
+    key and step has numbers of its own, whatever was drawn before."""
+    found = np.empty((len(keys), len(keys[0]), size))
+    for numbers, row in zip(found, keys, strict=True):
+        for own, one in zip(numbers, row, strict=True):
+            np.random.Generator(np.random.Philox(key=one, counter=[0, step, 0, 0])).random(out=own)
+    return torch.from_numpy(found)
+
+
+def key(seed: int, number: int, sample: int) -> int:
+    """One of its own for each (seed, sentence number, sample): a splitmix64 chain of the three."""
     state = 0
     for value in (seed, number, sample):
         state = (state ^ value) + 0x9E3779B97F4A7C15 & MASK
         state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 & MASK
         state = (state ^ state >> 27) * 0x94D049BB133111EB & MASK
         state ^= state >> 31
-    return torch.Generator().manual_seed(state & (MASK >> 1))
+    return state

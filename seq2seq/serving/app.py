@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -12,6 +13,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
+from starlette.types import Receive
 
 import seq2seq
 from seq2seq.errors import UserError
@@ -21,18 +23,21 @@ from seq2seq.serving.batcher import Batcher, Batching, QueueFull
 from seq2seq.serving.limits import Limits
 from seq2seq.serving.messages import Problem, TranslateRequest, TranslateResponse
 from seq2seq.serving.metrics import Metrics
-from seq2seq.serving.middleware import BodyLimit, Count
+from seq2seq.serving.middleware import GONE, Admission, BodyLimit, Count, HeadAsGet
 from seq2seq.serving.quality import quality_by_length
 from seq2seq.serving.served import ServedModel
 
 PATHS = {"/translate", "/models", "/quality", "/health", "/metrics", "/", "/docs", "/openapi.json"}
+FREE = {"/health", "/metrics"}
+"""Answered however many requests are under way."""
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     408: {"model": Problem, "description": "The request took too long to arrive."},
     413: {"model": Problem, "description": "The request is too large."},
+    415: {"model": Problem, "description": "The request is not said to be JSON."},
     422: {"model": Problem, "description": "Malformed, too long, or an unknown model or option."},
     429: {"model": Problem, "description": "Too many texts are waiting; try again after Retry-After seconds."},
     500: {"model": Problem, "description": "The service's own fault."},
-    503: {"model": Problem, "description": "No translation within the time limit, or too many connections."},
+    503: {"model": Problem, "description": "No translation within the time limit, or too many requests under way."},
 }
 
 ECHO = 100
@@ -70,10 +75,12 @@ def create_app(models: Sequence[ServedModel], limits: Limits, batching: Batching
     )
     add_error_handlers(app)
     app.add_middleware(BodyLimit, size=limits.body, seconds=limits.seconds)
+    app.add_middleware(HeadAsGet)
+    app.add_middleware(Admission, most=limits.connections, free=FREE)
     app.add_middleware(Count, metrics=metrics, paths=PATHS)
 
     @app.post("/translate", response_model=TranslateResponse, responses=PROBLEMS, summary="Translate texts")
-    async def translate(request: TranslateRequest) -> Response:
+    async def translate(request: TranslateRequest, connection: Request) -> Response:
         request.check(limits)
         name = next(iter(served)) if request.model is None else request.model
         if name not in served:
@@ -93,9 +100,7 @@ def create_app(models: Sequence[ServedModel], limits: Limits, batching: Batching
                 )
         needed = [sizes.search_size(search, source) for source in sources]
         futures = batchers[name].submit(request.texts, search, alignment, needed)
-        translations: list[Translation] = await asyncio.wait_for(
-            asyncio.gather(*map(asyncio.wrap_future, futures)), limits.seconds
-        )
+        translations = await results(futures, connection.receive, limits.seconds)
         body = await asyncio.to_thread(messages.render, name, translations, request.heads, request.references)
         return Response(body, media_type="application/json")
 
@@ -129,6 +134,40 @@ def create_app(models: Sequence[ServedModel], limits: Limits, batching: Batching
     return app
 
 
+class Gone(Exception):
+    """The client has left before its answer."""
+
+
+async def results(futures: Sequence[Future[Translation]], receive: Receive, seconds: float) -> list[Translation]:
+    """All results. Whatever goes wrong, the futures are cancelled, so that nothing is translated for nobody.
+
+    Raises:
+        TimeoutError: they took longer than `seconds`.
+        Gone: `receive`, from which the body has been read, told that the client has gone.
+    """
+    work = asyncio.ensure_future(gathered(futures))
+    gone = asyncio.ensure_future(disconnected(receive))
+    try:
+        await asyncio.wait((work, gone), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            return work.result()
+        raise Gone if gone.done() else TimeoutError
+    finally:
+        work.cancel()
+        gone.cancel()
+        for future in futures:
+            future.cancel()
+
+
+async def gathered(futures: Sequence[Future[Translation]]) -> list[Translation]:
+    return await asyncio.gather(*map(asyncio.wrap_future, futures))
+
+
+async def disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
 def problem(status: int, detail: str, headers: dict[str, str] | None = None) -> JSONResponse:
     return JSONResponse({"detail": detail}, status, headers)
 
@@ -142,18 +181,24 @@ def add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def malformed(request: Request, error: RequestValidationError) -> Response:
-        if "json" not in request.headers.get("content-type", ""):
-            return problem(422, "send JSON, with the header content-type: application/json")
+        if not is_json(request.headers.get("content-type", "")):
+            return problem(415, "send JSON, with the header content-type: application/json")
         return problem(422, plain_errors(error.errors()))
 
     @app.exception_handler(HTTPException)
     async def other(_: Request, error: HTTPException) -> Response:
+        if isinstance(error.__cause__, UnicodeDecodeError):
+            return problem(422, f"the body is not UTF-8: {error.__cause__.reason} at byte {error.__cause__.start}")
         status = 422 if error.status_code == 400 else error.status_code
         return problem(status, error.detail, dict(error.headers or {}))
 
     @app.exception_handler(QueueFull)
     async def busy(_: Request, error: QueueFull) -> Response:
         return problem(429, "too many texts are waiting; try again in a moment", {"Retry-After": "1"})
+
+    @app.exception_handler(Gone)
+    async def left(_: Request, error: Gone) -> Response:
+        return Response(status_code=GONE)
 
     @app.exception_handler(asyncio.TimeoutError)
     @app.exception_handler(TimeoutError)
@@ -163,6 +208,12 @@ def add_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     async def fault(_: Request, error: Exception) -> Response:
         return problem(500, "the service failed on this request; its log says more")
+
+
+def is_json(content_type: str) -> bool:
+    """application/json, or a format that is based on it, whatever parameters follow."""
+    kind = content_type.partition(";")[0].strip().lower()
+    return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
 
 
 def plain_errors(errors: Sequence[dict[str, Any]]) -> str:

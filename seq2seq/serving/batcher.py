@@ -54,6 +54,9 @@ class Job:
 class Batcher:
     """A queue before one translator, which only this object's thread uses.
 
+    Requests take turns: each gives one text to a batch, then the next does, so that a long one keeps no short one
+    waiting.
+
     capacity: texts that may wait. size: most that the jobs of one pass sum to (a job that exceeds it goes alone).
     observe: called with the number of texts of each pass.
     """
@@ -71,7 +74,7 @@ class Batcher:
         self._capacity = capacity
         self._size = size
         self._observe = observe
-        self._queue: deque[Job] = deque()
+        self._queue: deque[deque[Job]] = deque()
         self._changed = Condition()
         self._closed = False
         self._thread = Thread(target=self._work, name="translate", daemon=True)
@@ -81,7 +84,7 @@ class Batcher:
     def waiting(self) -> int:
         """Texts in the queue that are still wanted."""
         with self._changed:
-            return sum(not job.future.cancelled() for job in self._queue)
+            return sum(not job.future.cancelled() for request in self._queue for job in request)
 
     @property
     def alive(self) -> bool:
@@ -95,20 +98,25 @@ class Batcher:
         Raises:
             QueueFull: there is no room for all of them; none was taken.
         """
-        jobs = [
+        jobs = deque(
             Job(text, number, search, alignment, size)
             for number, (text, size) in enumerate(zip(texts, sizes, strict=True))
-        ]
+        )
+        futures = [job.future for job in jobs]
         with self._changed:
-            wanted = self._queue
-            if len(wanted) + len(jobs) > self._capacity:
-                wanted = deque(job for job in wanted if not job.future.cancelled())
-            if self._closed or len(wanted) + len(jobs) > self._capacity:
+            if self._length + len(jobs) > self._capacity:
+                wanted = (deque(job for job in request if not job.future.cancelled()) for request in self._queue)
+                self._queue = deque(filter(None, wanted))
+            if self._closed or self._length + len(jobs) > self._capacity:
                 raise QueueFull
-            self._queue = wanted
-            self._queue.extend(jobs)
+            if jobs:
+                self._queue.append(jobs)
             self._changed.notify()
-        return [job.future for job in jobs]
+        return futures
+
+    @property
+    def _length(self) -> int:
+        return sum(map(len, self._queue))
 
     def close(self) -> None:
         """Take no more, and return once everything taken is done or cancelled (a pass that runs is not broken off)."""
@@ -134,9 +142,18 @@ class Batcher:
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._closed)
             if self._queue:
-                left = self._queue[0].arrived + self._batching.seconds - time.monotonic()
-                self._changed.wait_for(lambda: len(self._queue) >= self._batching.size or self._closed, max(0.0, left))
-            return [self._queue.popleft() for _ in range(min(self._batching.size, len(self._queue)))]
+                arrived = min(request[0].arrived for request in self._queue)
+                left = arrived + self._batching.seconds - time.monotonic()
+                self._changed.wait_for(lambda: self._length >= self._batching.size or self._closed, max(0.0, left))
+            return [self._take() for _ in range(min(self._batching.size, self._length))]
+
+    def _take(self) -> Job:
+        """The next text of the request whose turn it is, which then waits for the others."""
+        request = self._queue.popleft()
+        job = request.popleft()
+        if request:
+            self._queue.append(request)
+        return job
 
     def _translate(self, jobs: list[Job]) -> None:
         """Fill the futures of jobs with the same options, which may be cancelled until then.

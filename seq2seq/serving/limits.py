@@ -16,7 +16,8 @@ class Limits:
     beams or samples of a text, output: tokens that a request may let one translation have, search: tokens that it may
     let all beams or samples of a text have together, attention: attention weights of one response (422). queue: texts
     that wait for one model (429). seconds: for a request's head to arrive (else it is closed), for its body (408), and
-    then for its translations (503). connections: open at once (503).
+    then for its translations (503). connections: requests under way at once (503; /health and /metrics are always
+    answered). A tenth more connections may be open.
 
     `search` also bounds the texts that are translated together, and so the memory of one pass. The model's own search
     is never refused; a text that exceeds the bound with it is translated alone.

@@ -10,8 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from seq2seq.errors import UserError
 from seq2seq.inference.translation import Translation
-from seq2seq.inference.translator import with_n_best
-from seq2seq.search import METHODS, Search, with_options
+from seq2seq.search import METHODS, Search, with_n_best, with_options
 from seq2seq.serving.limits import Limits
 from seq2seq.serving.sizes import WIDTHS, Source, longest_output, search_size
 
@@ -45,7 +44,7 @@ class TranslateRequest(BaseModel):
 
     text: str | list[str] = Field(description="one text, or several", examples=["the man sees the dog ."])
     model: str | None = Field(default=None, description="a name from /models; the first model if not given")
-    search: SearchOptions = SearchOptions()
+    search: SearchOptions | None = None
     n_best: int | None = Field(
         default=None, description="translations of each text; what the search returns if not given"
     )
@@ -106,7 +105,7 @@ class Problem(BaseModel):
 
 
 def resolve_search(
-    options: SearchOptions,
+    options: SearchOptions | None,
     n_best: int | None,
     own: Search,
     limits: Limits,
@@ -120,6 +119,7 @@ def resolve_search(
     Raises:
         UserError: an option that the method does not have, a value that it refuses, or one above the limits.
     """
+    options = options or SearchOptions()
     given = options.model_dump(exclude_none=True, exclude={"method"})
     search = with_n_best(with_options(METHODS[options.method]() if options.method else own, given), n_best)
     if search == own:

@@ -1,4 +1,4 @@
-"""What stands between the socket and the application: the limit on bodies, and counting."""
+"""What stands between the socket and the application: limits on requests and bodies, HEAD, and counting."""
 
 from __future__ import annotations
 
@@ -14,9 +14,45 @@ from seq2seq.serving.metrics import Metrics
 PATIENCE = 8
 """Of a body that is too long, so many times the limit is read and dropped, so that its sender reads the answer."""
 
-
 GONE = 499
 """Counted where the client left before its answer."""
+
+
+class HeadAsGet:
+    """Answers HEAD as GET; uvicorn leaves out the body."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}
+        await self.app(scope, receive, send)
+
+
+class Admission:
+    """At most `most` requests are under way at once, but for those of the paths `free`; others get 503."""
+
+    def __init__(self, app: ASGIApp, most: int, free: Collection[str]) -> None:
+        self.app = app
+        self.most = most
+        self.free = free
+        self.under_way = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in self.free:
+            await self.app(scope, receive, send)
+            return
+        if self.under_way >= self.most:
+            headers = {"Retry-After": "1", "Connection": "close"}
+            problem = JSONResponse({"detail": "too many requests are under way; try again"}, 503, headers)
+            await problem(scope, receive, send)
+            return
+        self.under_way += 1
+        try:
+            await self.app(scope, receive, send)
+        finally:
+            self.under_way -= 1
 
 
 class BodyLimit:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, count
 from pathlib import Path
@@ -16,7 +16,7 @@ from seq2seq.inference.bundle import Bundle, count_parameters
 from seq2seq.inference.folders import checkpoint_name
 from seq2seq.inference.loading import find_device, load_model
 from seq2seq.inference.translator import Batching, Translator
-from seq2seq.search import Search, method_name
+from seq2seq.search import SearchChoice, method_name
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class ServedModel:
 def load_models(
     paths: Sequence[str | Path],
     device: str = "cpu",
-    search: Search | Mapping[str, Any] | None = None,
+    search: SearchChoice = None,
     batching: Batching | None = None,
 ) -> list[ServedModel]:
     """Every checkpoint (a run's folder, a bundle, a .ckpt or an export) as a model of its own, tried on one sentence.
@@ -70,9 +70,7 @@ def load_models(
     ]
 
 
-def _load(
-    path: Path, name: str, device: torch.device, search: Search | Mapping[str, Any] | None, batching: Batching | None
-) -> ServedModel:
+def _load(path: Path, name: str, device: torch.device, search: SearchChoice, batching: Batching | None) -> ServedModel:
     bundle = load_model(path, device)
     translator = Translator([bundle], search, batching, device)
     try:

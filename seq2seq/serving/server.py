@@ -18,6 +18,9 @@ from seq2seq.serving.limits import Limits
 
 RESET = struct.pack("ii", 1, 0)
 """SO_LINGER: on, for no seconds."""
+SPARE = 8
+"""So many more connections than requests under way may be open, at least: they are what `middleware.Admission`
+answers."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -110,7 +113,7 @@ def configuration(app: Callable[..., Any], limits: Limits) -> uvicorn.Config:
         log_level="warning",
         access_log=False,
         lifespan="on",
-        limit_concurrency=limits.connections,
+        limit_concurrency=limits.connections + max(SPARE, limits.connections // 10),
         timeout_graceful_shutdown=int(limits.seconds) + 5,
         server_header=False,
     )

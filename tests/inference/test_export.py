@@ -14,6 +14,7 @@ from seq2seq.inference.ctranslate2_engine import decoding_options
 from seq2seq.inference.exporters import ctranslate2 as exporter
 from seq2seq.inference.exporters import export_ctranslate2
 from seq2seq.inference.exporters.verification import sample_ids, verify
+from seq2seq.inference.stream import translate_file
 from seq2seq.inference.translator import Translator
 from seq2seq.interfaces import BOS, EOS, PAD, UNK, Hypothesis
 from seq2seq.search import BeamSearch, GreedySearch, Sampling, Scored
@@ -78,10 +79,31 @@ def test_beams_are_ranked_by_the_scores_that_we_give_them(exported):
     for one in found:
         assert [c.score for c in one.nbest if c.finished] == sorted(c.score for c in one.nbest if c.finished)[::-1]
     wanted = list(ours.translate(TEXTS, search=search, alignment=True))
-    same = [(a, b) for a, b in zip(wanted, found, strict=True) if a.tokens == b.tokens]
-    assert len(same) > len(TEXTS) / 2
+    both = ((a, b) for one, other in zip(wanted, found, strict=True) for a in one.nbest for b in other.nbest)
+    same = [(a, b) for a, b in both if a.tokens == b.tokens]
+    assert len(same) > len(TEXTS)
     for a, b in same:
         torch.testing.assert_close(b.alignment, a.alignment, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        BeamSearch(beam_size=4, n_best=4, max_length_a=0.5, max_length_b=0),
+        BeamSearch(beam_size=3, n_best=3, length_penalty=0.0, max_length_a=0.3, max_length_b=2, min_length_b=4),
+        GreedySearch(max_length_a=0.5, max_length_b=1, min_length_b=5),
+    ],
+)
+def test_what_shares_a_batch_matters_to_nobody(exported, search):
+    _, theirs, _ = exported
+    together = theirs.translate_window(TEXTS, search=search)
+    assert not all(one.finished for one in together)
+    for text, found in zip(TEXTS, together, strict=True):
+        (alone,) = theirs.translate_window([text], search=search)
+        assert [c.tokens for c in found.nbest] == [c.tokens for c in alone.nbest]
+        assert [c.finished for c in found.nbest] == [c.finished for c in alone.nbest]
+        assert [c.score for c in found.nbest] == pytest.approx([c.score for c in alone.nbest], abs=1e-4)
+        assert len({tuple(c.tokens) for c in found.nbest}) == len(found.nbest)
 
 
 def test_options_of_a_search_take_effect(exported):
@@ -199,6 +221,15 @@ def test_positions_are_never_exceeded(tmp_path):
     assert len(one.tokens) == 39 * one.parts
     with pytest.raises(UserError, match="a source of"):
         list(translator.score([text], ["the cat"]))
+
+
+def test_a_search_that_it_does_not_have_is_refused_before_anything_is_written(exported, tmp_path):
+    theirs = exported[1]
+    (tmp_path / "in.txt").write_text("the cat\n")
+    (tmp_path / "out.txt").write_text("kept\n")
+    with pytest.raises(UserError, match="greedy or search=beam"):
+        translate_file(theirs, tmp_path / "in.txt", tmp_path / "out.txt", search="sampling")
+    assert (tmp_path / "out.txt").read_text() == "kept\n"
 
 
 def test_forced_prefixes_are_refused(exported):

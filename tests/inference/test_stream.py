@@ -123,6 +123,16 @@ def test_resuming_gives_the_same_file(translator, tmp_path, kept, half):
     assert output.read_bytes() == whole
 
 
+@pytest.mark.parametrize("search", [GreedySearch(coverage_penalty=0.2), {"coverage_penalty": 0.2}, "gready"])
+def test_a_search_that_cannot_be_leaves_an_older_output_alone(tmp_path, search):
+    translator, source, output = Translator([tiny.bundle(tiny.RNN)]), tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_text("the cat\n")
+    output.write_text("kept\n")
+    with pytest.raises(UserError, match=r"coverage_penalty needs attention|search='gready' is no search"):
+        translate_file(translator, source, output, search=search)
+    assert output.read_text() == "kept\n"
+
+
 def test_resuming_needs_an_output(translator, tmp_path):
     with pytest.raises(UserError, match="output"):
         translate_file(translator, tmp_path / "in.txt", None, resume=True)

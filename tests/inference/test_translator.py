@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 import json
 from pathlib import Path
@@ -9,7 +10,9 @@ import torch
 from seq2seq.errors import UserError
 from seq2seq.inference.bundle import load_bundle
 from seq2seq.inference.engines import batches
-from seq2seq.inference.translator import Batching, Translator, growing_windows
+from seq2seq.inference.translator import Batching, Translator
+from seq2seq.inference.windows import growing_windows
+from seq2seq.interfaces import Hypothesis
 from seq2seq.search import BeamSearch, GreedySearch, Sampling
 
 TEXTS = tiny.sentences(40, seed=9)
@@ -143,6 +146,49 @@ def test_long_texts_are_truncated_on_request(bundle):
     assert len(one.source_tokens) == 21
 
 
+@pytest.mark.parametrize("wrong", ["gready", 5, GreedySearch, {"beams": 2}])
+def test_what_is_no_search_is_refused_at_once(bundle, translator, wrong):
+    calls = [
+        lambda: Translator([bundle], search=wrong),
+        lambda: next(translator.translate("a dog", search=wrong)),
+        lambda: translator.translate_window(["a dog"], search=wrong),
+        lambda: next(translator.score(["a dog"], ["the cat"], search=wrong)),
+    ]
+    for call in calls:
+        with pytest.raises(UserError, match=r"no search|no option"):
+            call()
+    with pytest.raises(UserError, match="coverage_penalty needs attention"):
+        Translator([tiny.bundle(tiny.RNN)], {"coverage_penalty": 0.1})
+
+
+def test_a_search_by_name_or_by_options(bundle, translator):
+    greedy = facts(translator.translate(TEXTS, search=GreedySearch()))
+    assert facts(translator.translate(TEXTS, search="greedy")) == greedy
+    assert facts(Translator([bundle], search="greedy").translate(TEXTS)) == greedy
+    changed = dataclasses.replace(translator.search, beam_size=1, n_best=1)
+    expected = facts(translator.translate(TEXTS, search=changed))
+    assert facts(translator.translate(TEXTS, search={"beam_size": 1, "n_best": 1})) == expected
+    one, other = (next(translator.score(["a dog"], ["the"], search=how)) for how in ({"length_penalty": 0.0}, None))
+    assert one.score == pytest.approx(one.log_probability) != other.score
+
+
+def test_translations_with_attention_compare(translator):
+    one, other = (translator.translate_window(TEXTS[:1], alignment=True) for _ in range(2))
+    assert one == other
+    assert Hypothesis([4], -1.0, -1.0, True, torch.ones(2, 1, 3)) == Hypothesis([4], -1.0, -1.0, True)
+
+
+def test_texts_before_a_failure_are_translated(translator):
+    def texts():
+        yield from TEXTS[:2]
+        raise OSError("the source broke")
+
+    found = []
+    with pytest.raises(OSError, match="the source broke"):
+        found.extend(translator.translate(texts()))
+    assert facts(found) == facts(translator.translate(TEXTS[:2]))
+
+
 def test_prefixes(translator):
     prefixes = ["the cat" if place % 3 else "" for place in range(len(TEXTS))]
     found = list(translator.translate(TEXTS, prefixes=prefixes))
@@ -151,6 +197,12 @@ def test_prefixes(translator):
     assert [a.text for a in found[::3]] == [b.text for b in free[::3]]
     with pytest.raises(UserError, match="text 2 is blank"):
         list(translator.translate(["a dog", "\u3000"], prefixes=["", "the cat"]))
+    assert next(translator.translate("a dog", prefixes="the cat")).text.startswith("the cat")
+    for wrong, message in (("the", "fewer"), (["the"], "fewer"), (["the"] * 3, "more")):
+        with pytest.raises(UserError, match=f"prefixes: {message} than texts"):
+            list(translator.translate(["a dog", "a cat"], prefixes=wrong))
+    with pytest.raises(UserError, match="prefixes: fewer than texts"):
+        translator.translate_window(["a dog", "a cat"], prefixes=["the"])
 
 
 @pytest.mark.parametrize(
@@ -173,6 +225,15 @@ def test_scoring_text_and_blank_lines(translator):
     assert all(pair.score < 0 for pair in pairs)
     with pytest.raises(UserError, match="vocabulary"):
         list(translator.score(["a"], [["no such piece"]]))
+    for piece in ("<pad>", "<s>", "</s>"):
+        with pytest.raises(UserError, match=f"the target token '{piece}' is a control symbol"):
+            list(translator.score(["a"], [[piece]]))
+
+
+def test_scoring_tells_of_sources_that_would_be_split(bundle, caplog):
+    small = Translator([bundle], batching=Batching(max_source_length=20))
+    list(small.score([" ".join(TEXTS[:12]), "a dog"], ["the cat", "the"]))
+    assert "1 sources are longer than 20 tokens" in caplog.text
 
 
 def test_a_blank_translation_of_a_blank_text_scores_as_in_translate(translator):

@@ -4,7 +4,7 @@ from table_model import EOS, Table, rank
 
 from seq2seq.errors import UserError
 from seq2seq.search import GreedySearch, Sampling
-from seq2seq.search.sampling import generator
+from seq2seq.search.sampling import key, uniforms
 
 options = {"max_length_a": 0.0, "max_length_b": 6}
 
@@ -33,7 +33,7 @@ def test_seed_and_number_matter():
 
 
 def test_long_outputs_keep_their_own_draws():
-    """Over more steps than are drawn at once, among sentences of other lengths."""
+    """Among sentences of other lengths."""
     table = Table(3, 160, 9, seed=1)
     table.log_probs[0, ..., EOS] -= 20
     table.log_probs[1, ..., EOS] -= 5
@@ -76,7 +76,7 @@ def test_frequencies(temperature, top_k, top_p):
     probabilities = [0.0, 0.05, 0.0, 0.1, 0.3, 0.25, 0.2, 0.1]
     log_probs = torch.tensor(probabilities).log()
     draws = 20_000
-    uniform = torch.rand(1, draws, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    uniform = torch.rand(1, draws, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     search = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
     tokens = search.draw(log_probs.expand(1, draws, -1), uniform).flatten()
     seen = torch.bincount(tokens, minlength=8).double() / draws
@@ -88,10 +88,13 @@ def test_frequencies(temperature, top_k, top_p):
 
 def test_extreme_draws_stay_inside():
     log_probs = torch.tensor([0.0, 0.0, 0.0, 0.0, 0.6, 0.4]).log().expand(1, 2, -1)
-    uniform = torch.tensor([[0.0, 1 - 2**-53]], dtype=torch.float64)
-    assert Sampling().draw(log_probs, uniform).tolist() == [[4, 5]]
-    assert Sampling(top_p=0.5).draw(log_probs, uniform).tolist() == [[4, 4]]
-    assert Sampling(temperature=1e-3).draw(log_probs, uniform).tolist() == [[4, 4]]
+    least, greatest = 0.0, 1 - 2**-53
+    noise = [[greatest] * 4 + [least, greatest], [greatest] * 4 + [least, 0.5]]
+    uniform = torch.tensor([noise], dtype=torch.float64)
+    assert Sampling().draw(log_probs, uniform.clone()).tolist() == [[5, 5]]
+    assert Sampling(top_p=0.5).draw(log_probs, uniform.clone()).tolist() == [[4, 4]]
+    assert Sampling(top_k=1).draw(log_probs, uniform.clone()).tolist() == [[4, 4]]
+    assert Sampling(temperature=1e-3).draw(log_probs, uniform.clamp(min=2**-53)).tolist() == [[4, 4]]
 
 
 @pytest.mark.parametrize("truncation", [{}, {"top_k": 3}, {"top_p": 0.9}])
@@ -102,19 +105,32 @@ def test_a_tiny_temperature_is_greedy(truncation):
         found = table.run(Sampling(temperature=temperature, **truncation, **options))
         assert [best.tokens for (best,) in found] == greedy
     forbidden = torch.full((1, 1, 6), -torch.inf)
-    uniform = torch.zeros(1, 1, dtype=torch.float64)
-    assert Sampling(temperature=1e-320).draw(forbidden, uniform).equal(Sampling().draw(forbidden, uniform))
+    uniform = torch.full((1, 1, 6), 0.5, dtype=torch.float64)
+    drawn = Sampling().draw(forbidden, uniform.clone())
+    assert Sampling(temperature=1e-320).draw(forbidden, uniform).equal(drawn)
 
 
-def test_generators_are_independent():
-    first = {
-        float(torch.rand(1, dtype=torch.float64, generator=generator(seed, number, sample)))
-        for seed in range(8)
-        for number in range(8)
-        for sample in range(8)
-    }
-    assert len(first) == 512
-    assert abs(sum(first) / 512 - 0.5) < 0.06
+def test_draws_are_independent():
+    keys = [[key(seed, number, sample) for sample in range(8)] for seed in range(8) for number in range(8)]
+    drawn = torch.stack([uniforms(keys, step, 2) for step in range(3)])
+    assert len(drawn.unique()) == 512 * 6
+    assert abs(float(drawn.mean()) - 0.5) < 0.025
+
+
+def test_the_last_digits_of_probabilities_change_hardly_a_draw():
+    """As they do with the size of a batch: 2,000 draws among 32,000 tokens of much the same probability."""
+    logits = 0.1 * torch.randn(1, 200, 32_000, generator=torch.Generator().manual_seed(1))
+    other = logits + 1e-6 * (torch.arange(32_000) < 16_000)
+    keys, seen, changed = [[key(1, 0, sample) for sample in range(200)]], set(), 0
+    for step in range(10):
+        one, two = (
+            Sampling().draw(one.log_softmax(-1), uniforms(keys, step, 32_000)).flatten().tolist()
+            for one in (logits, other)
+        )
+        seen |= set(one)
+        changed += sum(a != b for a, b in zip(one, two, strict=True))
+    assert len(seen) > 1800
+    assert changed <= 1
 
 
 @pytest.mark.parametrize(

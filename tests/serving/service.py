@@ -7,12 +7,14 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 import torch
 import uvicorn
+from prometheus_client.parser import text_string_to_metric_families
 
 from seq2seq.inference.build import build
 from seq2seq.inference.bundle import Bundle, describe, load_bundle
@@ -115,3 +117,25 @@ def running(
 
 def ask(url: str, **body) -> httpx.Response:
     return httpx.post(f"{url}/translate", json=body, timeout=60)
+
+
+def counted(url: str, name: str) -> dict[tuple, float]:
+    families = text_string_to_metric_families(httpx.get(f"{url}/metrics").text)
+    return {
+        tuple(sample.labels.values()): sample.value
+        for family in families
+        for sample in family.samples
+        if sample.name == name
+    }
+
+
+class Replaced:
+    """A translator whose work is done by `translate_window(own, texts, **options)`, where `own` is the real one's."""
+
+    def __init__(self, translator, translate_window):
+        self.__dict__.update(vars(translator))
+        self.translate_window = partial(translate_window, translator.translate_window)
+
+
+def replaced(model, translate_window):
+    return type(model)(**{**vars(model), "translator": Replaced(model.translator, translate_window)})

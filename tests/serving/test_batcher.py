@@ -56,7 +56,19 @@ def test_requests_are_gathered_and_each_gets_its_own(echo):
     first, second = submit(queue, ["a", "b"], GREEDY, False), submit(queue, ["c", "d"], GREEDY, False)
     assert texts(first) == ["a", "b"]
     assert texts(second) == ["c", "d"]
-    assert echo.calls == [(["a", "b", "c", "d"], GREEDY, False, [0, 1, 0, 1])]
+    assert echo.calls == [(["a", "c", "b", "d"], GREEDY, False, [0, 0, 1, 1])]
+    queue.close()
+
+
+def test_requests_take_turns(echo):
+    echo.gate.clear()
+    queue = batcher(echo, size=2, seconds=0)
+    busy = submit(queue, ["busy"], GREEDY, False)
+    assert echo.begun.wait(20)
+    long, short = submit(queue, list("abcdef"), GREEDY, False), submit(queue, ["x"], GREEDY, False)
+    echo.gate.set()
+    assert texts([*busy, *long, *short]) == ["busy", *"abcdef", "x"]
+    assert [call[0] for call in echo.calls[1:]] == [["a", "x"], ["b", "c"], ["d", "e"], ["f"]]
     queue.close()
 
 

@@ -6,12 +6,10 @@ import asyncio
 import json
 import threading
 import time
-from functools import partial
 
 import httpx
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
-from service import REFERENCES, SOURCES, ask, running
+from service import REFERENCES, SOURCES, ask, counted, replaced, running
 
 from seq2seq.evaluation.metrics import sentence_scores
 from seq2seq.search import BeamSearch, GreedySearch, Sampling
@@ -43,16 +41,6 @@ def same(record: dict, expected: dict) -> bool:
 
 def translator(models, name):
     return next(model.translator for model in models if model.name == name)
-
-
-def counted(url: str, name: str) -> dict[tuple, float]:
-    families = text_string_to_metric_families(httpx.get(f"{url}/metrics").text)
-    return {
-        tuple(sample.labels.values()): sample.value
-        for family in families
-        for sample in family.samples
-        if sample.name == name
-    }
 
 
 def test_two_hundred_clients_each_get_what_translate_answers(models):
@@ -207,7 +195,7 @@ RAW = [
     (b"{", "not valid JSON"),
     (b"", "field required"),
     (b"[" * 100_000, ""),
-    (b'{"text": "\xff"}', ""),
+    (b'{"text": "\xff"}', "not UTF-8: invalid start byte at byte 10"),
     (b'{"text": "a", "search": {"length_penalty": NaN}}', ""),
     (b'{"text": "a", "search": {"max_length_a": 1e999}}', ""),
     (b'"text"', ""),
@@ -222,11 +210,21 @@ def test_malformed_bodies_are_refused(service, content, message):
 
 
 def test_other_content_and_paths(service):
-    response = httpx.post(f"{service}/translate", data={"text": "a"})
-    assert response.status_code == 422
-    assert "content-type: application/json" in response.json()["detail"]
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "application/jsonlines", None):
+        headers = {"content-type": kind} if kind else {}
+        response = httpx.post(f"{service}/translate", content=b'{"text": "a"}', headers=headers)
+        assert response.status_code == 415
+        assert "content-type: application/json" in response.json()["detail"]
+    assert translations(service, text="a", search=None, n_best=None) == translations(service, text="a")
     assert httpx.get(f"{service}/translate").status_code == 405
     assert httpx.get(f"{service}/../../etc/passwd").status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/", "/docs", "/models", "/quality", "/health", "/metrics"])
+def test_head_is_answered_as_get_without_a_body(service, path):
+    response = httpx.head(f"{service}{path}")
+    assert response.status_code == 200 and response.content == b""
+    assert response.headers["content-type"] == httpx.get(f"{service}{path}").headers["content-type"]
 
 
 def test_long_bodies(models):
@@ -243,18 +241,6 @@ def test_long_bodies(models):
 
         assert httpx.post(f"{url}/translate", content=chunks()).status_code == 413
         assert ask(url, text="a").status_code == 200
-
-
-class Replaced:
-    """A translator whose work is done by `translate_window(own, texts, **options)`, where `own` is the real one's."""
-
-    def __init__(self, translator, translate_window):
-        self.__dict__.update(vars(translator))
-        self.translate_window = partial(translate_window, translator.translate_window)
-
-
-def replaced(model, translate_window):
-    return type(model)(**{**vars(model), "translator": Replaced(model.translator, translate_window)})
 
 
 def test_a_full_queue_and_the_time_limit(models):
@@ -283,6 +269,30 @@ def test_a_full_queue_and_the_time_limit(models):
         assert ask(url, text="a").status_code == 200
         assert httpx.get(f"{url}/health").json()["status"] == "ok"
         assert counted(url, "seq2seq_requests_total")["/translate", "429"] == statuses.count(429)
+
+
+def test_too_many_requests_at_once_are_told_so_and_counted(models):
+    gate = threading.Event()
+
+    def stuck(own, texts, **options):
+        assert gate.wait(60)
+        return own(texts, **options)
+
+    with running([replaced(models[0], stuck)], Limits(connections=2), Batching(1, 0)) as url:
+        asking = [threading.Thread(target=ask, args=(url,), kwargs={"text": "a"}) for _ in range(2)]
+        for one in asking:
+            one.start()
+        while not counted(url, "seq2seq_waiting_texts")[("attentive",)]:
+            time.sleep(0.01)
+        response = ask(url, text="a")
+        assert response.status_code == 503 and int(response.headers["retry-after"]) > 0
+        assert "too many requests" in response.json()["detail"]
+        assert httpx.get(f"{url}/health").status_code == 200
+        assert counted(url, "seq2seq_requests_total")["/translate", "503"] == 1
+        gate.set()
+        for one in asking:
+            one.join()
+        assert ask(url, text="a").status_code == 200
 
 
 def test_a_fault_is_answered_and_the_service_goes_on(models):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import select
 import socket
+import threading
 import time
 from urllib.parse import urlsplit
 
 import httpx
-from service import SOURCES, ask, running
+from service import SOURCES, ask, counted, replaced, running
 
+from seq2seq.serving.batcher import Batching
 from seq2seq.serving.limits import Limits
 
 
@@ -44,6 +47,30 @@ def test_slow_and_vanishing_clients_bother_nobody(models):
         for one in (*half, late):
             one.close()
         assert ask(url, text=SOURCES[0]).status_code == 200
+
+
+def test_texts_of_clients_that_have_gone_are_dropped(models):
+    """The queue is full of them while the model is busy with the first; then there is room at once."""
+    gate, begun, done = threading.Event(), threading.Event(), []
+
+    def slow(own, texts, **options):
+        begun.set()
+        assert gate.wait(60)
+        done.extend(texts)
+        return own(texts, **options)
+
+    body = json.dumps({"text": ["a"] * 5}).encode()
+    head = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    with running([replaced(models[0], slow)], Limits(texts=5, queue=5, seconds=60), Batching(1, 0)) as url:
+        gone = connect(url, head % len(body) + body)
+        assert begun.wait(30)
+        gone.close()
+        while counted(url, "seq2seq_requests_total").get(("/translate", "499")) != 1:
+            time.sleep(0.01)
+        assert counted(url, "seq2seq_waiting_texts")[("attentive",)] == 0
+        gate.set()
+        assert ask(url, text=["b"] * 5).status_code == 200
+        assert done == ["a", *"bbbbb"]
 
 
 def test_heads_that_never_end_are_given_up(models):
