@@ -36,6 +36,11 @@ def main(config: DictConfig) -> int:
         raise UserError("splits=, data.root= and search go with checkpoint=; hypotheses= are scored as they are")
     if config.beam_sizes and config.checkpoint is None:
         raise UserError("beam_sizes=[...] needs checkpoint=RUN: it translates anew with each")
+    if config.output is not None and (Path(config.output) / "metrics.json").is_file():
+        raise UserError(
+            f"output={config.output} is the folder of a run, whose metrics.json belongs to the texts that are there\n"
+            f"Give another folder, such as output={Path(config.output) / 'evaluation'}"
+        )
     with talk_to():
         comet = asked_comet(config)
         splits = score_files(config, files, comet) if config.checkpoint is None else score_checkpoint(config, comet)

@@ -50,7 +50,8 @@ def score_split(
     comet: Comet | None = None,
     beam_sizes: Sequence[int] = (),
 ) -> dict[str, Any]:
-    """Translate and score one split; its entry in metrics.json. Texts and attention are written to `folder`.
+    """Translate and score one split; its entry in metrics.json. Texts and attention are written to `folder`, and the
+    group of each segment, where they have any, to SPLIT.groups.json.
 
     search: the plain configuration of the translator's search, which the entry repeats. comet: score with it too.
     beam_sizes: see `beam_effect`.
@@ -59,6 +60,7 @@ def score_split(
     from seq2seq.training.validation import likelihood
 
     sources, references = data.pairs(split)
+    groups = segment_groups(data, split)
     began = time.perf_counter()
     hypotheses = [one.text for one in translator.translate(sources)]
     seconds = time.perf_counter() - began
@@ -69,6 +71,7 @@ def score_split(
         tokenize=tokenize,
         lowercase=lowercase,
         reference_parts=reference_parts(data, split),
+        groups=groups,
     )
     model = translator.models[0]
     found = likelihood(model, list(data.evaluation_batches(split)), translator.device)
@@ -82,13 +85,16 @@ def score_split(
         "search": search,
     }
     if comet is not None:
-        entry["comet"] = comet.score(hypotheses, references, sources)
+        entry["comet"] = comet.score(hypotheses, references, sources, groups=groups)
     if beam_sizes:
-        entry["by_beam_size"] = beam_effect(translator, sources, references, beam_sizes, tokenize, lowercase)
+        entry["by_beam_size"] = beam_effect(translator, sources, references, beam_sizes, tokenize, lowercase, groups)
     if folder is not None:
         for kind, lines in (("src", sources), ("ref", references), ("hyp", hypotheses)):
             with atomic_write(folder / f"{split}.{kind}.txt") as stream:
                 stream.writelines(f"{line}\n" for line in lines)
+        if groups is not None:
+            with atomic_write(folder / f"{split}.groups.json") as stream:
+                json.dump(groups, stream)
         if model.attends:
             write_attention(translator, sources, folder / f"{split}.attention.jsonl")
     logger.info(
@@ -112,6 +118,16 @@ def reference_parts(data: TranslationData, split: str) -> list[list[str]] | None
     return [references[rows.start : rows.stop] for rows in origin[1]]
 
 
+def segment_groups(data: TranslationData, split: str) -> list[int] | None:
+    """A number for each segment of a test set that joins the same originals in several ways: segments that share some,
+    directly or through others, have one number. None where all are independent."""
+    from seq2seq.evaluation.bootstrap import overlapping
+
+    origin = data.corpus.origin(split)
+    groups = overlapping(origin[1]) if origin else []
+    return groups if len(set(groups)) < len(groups) else None
+
+
 def beam_effect(
     translator: Translator,
     sources: Sequence[str],
@@ -119,6 +135,7 @@ def beam_effect(
     sizes: Sequence[int],
     tokenize: str = "13a",
     lowercase: bool = False,
+    groups: Sequence[int] | None = None,
 ) -> list[dict[str, Any]]:
     """What the beam does, all else being as in the translator's search: for each size {"beam_size", "bleu": {"score",
     "low", "high"}, "length_ratio", "sentences_per_second"}."""
@@ -130,7 +147,7 @@ def beam_effect(
         began = time.perf_counter()
         hypotheses = [one.text for one in translator.translate(sources, search=search)]
         seconds = time.perf_counter() - began
-        bleu = CorpusStatistics(bleu_metric(tokenize, lowercase), hypotheses, references)
+        bleu = CorpusStatistics(bleu_metric(tokenize, lowercase), hypotheses, references, groups)
         ours, theirs = bleu.counts[:, :2].sum(axis=0)
         entry = {
             "beam_size": search.beam_size,

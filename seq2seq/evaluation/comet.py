@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from seq2seq.errors import UserError
-from seq2seq.evaluation.metrics import SAMPLES, SEED, percentile_interval, resampled_sums
+from seq2seq.evaluation.bootstrap import SAMPLES, SEED, grouped, percentile_interval, resampled_sums
 
 BATCH = 16
 
@@ -43,18 +43,19 @@ class Comet:
         sources: Sequence[str],
         samples: int = SAMPLES,
         seed: int = SEED,
+        groups: Sequence[int] | None = None,
     ) -> dict[str, Any]:
         """{"score", "low", "high", "signature"}: the mean over segments and its 95% bootstrap interval, from the same
-        resamples as BLEU's. The scale is the model's own; most end at 1, which is best.
+        resamples as BLEU's (`groups` as for `evaluate_texts`). The scale is the model's own; most end at 1, the best.
         """
         rows = [
             {"src": source, "mt": hypothesis, "ref": reference}
             for source, hypothesis, reference in zip(sources, hypotheses, references, strict=True)
         ]
         found = self.model.predict(rows, batch_size=BATCH, gpus=self.gpus, progress_bar=False).scores
-        scores = np.array(found, dtype=np.float64).reshape(len(rows), 1)
-        means = np.array(list(resampled_sums(scores, samples, seed)))[:, 0] / len(rows)
-        low, high = percentile_interval(means)
+        scores = np.array(found, dtype=np.float64)
+        counts = grouped(np.stack([scores, np.ones(len(rows))], axis=1), groups)
+        low, high = percentile_interval(np.array([total / n for total, n in resampled_sums(counts, samples, seed)]))
         signature = f"comet:{self.name}|version:{_version()}"
         return {"score": float(scores.mean()), "low": low, "high": high, "signature": signature}
 

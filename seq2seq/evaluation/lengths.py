@@ -30,7 +30,7 @@ DIFFERENCE_BUCKETS: tuple[tuple[int | None, int | None], ...] = (
     (3, 5),
     (6, None),
 )
-"""Hypothesis words minus reference words, both ends included; None is open."""
+"""Hypothesis words (or characters) minus reference ones, both ends included; None is open."""
 
 
 def word_count(text: str) -> int:
@@ -43,6 +43,11 @@ def hardly_spaced(texts: Sequence[str]) -> bool:
     of languages that are written without spaces: lengths in words then mean little."""
     long = [text for text in texts if len(text) > 20]
     return 2 * sum(len(text) > 15 * word_count(text) for text in long) > len(long)
+
+
+def words_of(text: str, characters: bool) -> list[str]:
+    """White-space words, or for a language without them the characters."""
+    return list("".join(text.split())) if characters else text.split()
 
 
 def rows_by_length(sources: Sequence[str]) -> list[tuple[int, int | None, list[int]]]:
@@ -69,11 +74,14 @@ def bucket_label(low: int | None, high: int | None) -> str:
 
 
 def length_differences(hypotheses: Sequence[str], references: Sequence[str]) -> list[Mapping[str, Any]]:
-    """How many segments are how many words shorter or longer than their reference.
+    """How many segments are how many words, of hardly spaced references characters, shorter or longer than these.
 
     One entry a bucket of DIFFERENCE_BUCKETS, in order: {"low", "high", "segments", "share"}.
     """
-    differences = [word_count(h) - word_count(r) for h, r in zip(hypotheses, references, strict=True)]
+    characters = hardly_spaced(references)
+    differences = [
+        len(words_of(h, characters)) - len(words_of(r, characters)) for h, r in zip(hypotheses, references, strict=True)
+    ]
     counts = [(low, high, len(_inside(differences, low, high))) for low, high in DIFFERENCE_BUCKETS]
     total = max(1, len(differences))
     return [{"low": low, "high": high, "segments": n, "share": n / total} for low, high, n in counts]

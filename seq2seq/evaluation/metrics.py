@@ -2,10 +2,11 @@
 
 Point scores are sacreBLEU's to the last bit: its own segment statistics, summed and scored by its own functions.
 Intervals are its own bootstrap too (Koehn, 2004): the same resamples for the same seed, the sums done in one matrix
-product instead of a gather, so that every length bucket can afford one.
+product instead of a gather, so that every length bucket can afford one. Where segments depend on one another, whole
+groups of them are drawn.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,27 +15,37 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
 from seq2seq.errors import UserError
+from seq2seq.evaluation.bootstrap import FEWEST, SAMPLES, SEED, grouped, percentile_interval, resampled_sums
 from seq2seq.evaluation.edit_rate import FastTER
-from seq2seq.evaluation.lengths import LONG, SHORT, rows_by_length, rows_of_lengths, split_like_reference
-
-SAMPLES = 1000
-SEED = 12345
-"""sacreBLEU's own defaults for its bootstrap."""
+from seq2seq.evaluation.lengths import (
+    LONG,
+    SHORT,
+    hardly_spaced,
+    rows_by_length,
+    rows_of_lengths,
+    split_like_reference,
+    words_of,
+)
 
 REPEAT_ORDER = 4
-
-BLOCK = 4_000_000
-"""Draws held in memory at a time: resamples x segments."""
 
 
 class CorpusStatistics:
     """One metric's sufficient statistics of a system, a row a segment; any subset of rows scores without recounting.
 
-    `references` may be None for a metric that was built with them.
+    `references` may be None for a metric that was built with them. `groups`, a number for each segment: segments of one
+    group are drawn together.
     """
 
-    def __init__(self, metric: Metric, hypotheses: Sequence[str], references: Sequence[str] | None) -> None:
+    def __init__(
+        self,
+        metric: Metric,
+        hypotheses: Sequence[str],
+        references: Sequence[str] | None,
+        groups: Sequence[int] | None = None,
+    ) -> None:
         self.metric = metric
+        self.groups = groups
         counts = metric._extract_corpus_statistics(hypotheses, None if references is None else [references])
         self.counts = np.array(counts, dtype=np.float64)
         self.signature = metric.get_signature().format()
@@ -45,12 +56,35 @@ class CorpusStatistics:
         return self._score(counts.sum(axis=0))
 
     def resampled(self, rows: Sequence[int] | None, samples: int, seed: int) -> np.ndarray:
-        """(samples,) corpus scores of bootstrap resamples of the rows; the draws are sacreBLEU's for this seed."""
-        counts = self.counts if rows is None else self.counts[list(rows)]
+        """(samples,) corpus scores of bootstrap resamples of the rows; (0,) for too few rows or groups of them."""
+        everything = range(len(self.counts)) if rows is None else rows
+        groups = None if self.groups is None else [self.groups[row] for row in everything]
+        counts = grouped(self.counts[list(everything)], groups)
         return np.array([self._score(sums) for sums in resampled_sums(counts, samples, seed)])
 
-    def interval(self, rows: Sequence[int] | None = None, samples: int = SAMPLES, seed: int = SEED) -> dict[str, float]:
-        """{"score", "low", "high"}: the score and the 95% bootstrap percentile interval."""
+    def resampled_pair(
+        self, first: Sequence[int], second: Sequence[int], samples: int, seed: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """`resampled` of two disjoint sets of rows: apart, or where groups hold rows of both, from the same groups."""
+        if self.groups is None:
+            return self.resampled(first, samples, seed), self.resampled(second, samples, seed + 1)
+        rows = sorted([*first, *second])
+        groups = np.array(self.groups)
+        if min(len(set(groups[list(own)])) for own in (first, second)) < FEWEST:
+            return np.empty(0), np.empty(0)
+        inside = np.isin(rows, first)[:, None]
+        columns = np.hstack([self.counts[rows] * inside, self.counts[rows] * ~inside])
+        width = self.counts.shape[1]
+        sums = list(resampled_sums(grouped(columns, groups[rows]), samples, seed))
+        return np.array([self._score(row[:width]) for row in sums]), np.array(
+            [self._score(row[width:]) for row in sums]
+        )
+
+    def interval(
+        self, rows: Sequence[int] | None = None, samples: int = SAMPLES, seed: int = SEED
+    ) -> dict[str, float | None]:
+        """{"score", "low", "high"}: the score and the 95% bootstrap percentile interval, None and None where there are
+        too few rows for one."""
         low, high = percentile_interval(self.resampled(rows, samples, seed))
         return {"score": self.score(rows), "low": low, "high": high}
 
@@ -68,19 +102,22 @@ def evaluate_texts(
     samples: int = SAMPLES,
     seed: int = SEED,
     reference_parts: Sequence[Sequence[str]] | None = None,
+    groups: Sequence[int] | None = None,
 ) -> dict[str, Any]:
     """Every score of one system on one test set, as plain values for a run's metrics.json.
 
     All three lists are detokenised text, one entry a segment, in the same order; `tokenize` and `lowercase` are
-    sacreBLEU's (BLEU, and chrF for the latter; TER keeps sacreBLEU's
-    defaults). "samples" and "seed" rule the bootstrap.
+    sacreBLEU's (BLEU, and chrF for the latter; TER: `ter_metric`). "samples" and "seed" rule the bootstrap, which draws
+    the segments of one of `groups` (a number for each segment) together.
 
     Returns {"segments", "bleu", "chrf", "ter", "length_ratio", "repetition_rate", "retention", "by_length",
-    "bootstrap"}. Each of the three metrics is {"score", "low", "high", "signature"}, the bounds a 95% interval.
-    "length_ratio" is hypothesis tokens / reference tokens as BLEU counts them. "repetition_rate": `repetition_rate`.
+    "bootstrap"}. Each of the three metrics is {"score", "low", "high", "signature"}, the bounds a 95% interval, or None
+    below FEWEST segments or groups; "ter" is None in a language for which there is no TER.
+    "length_ratio" is hypothesis tokens / reference tokens as BLEU counts them. "repetition_rate": `repetition_rate`, of
+    characters where the references are hardly spaced.
     "retention": `retention`, or None. "by_length" lists the source-length buckets that hold a segment:
     {"low", "high", "segments", "bleu", "chrf"}. With `reference_parts`, the parts each reference was joined from,
-    "by_part" follows: `bleu_by_part`.
+    "by_part" follows: `bleu_by_part`. "bootstrap" counts the `groups`, if there are any.
 
     Raises UserError for lists of different lengths, no segments at all, or an unknown tokenizer.
     """
@@ -91,15 +128,18 @@ def evaluate_texts(
         )
     if not references:
         raise UserError("cannot score an empty test set; give at least one segment")
-    bleu = CorpusStatistics(bleu_metric(tokenize, lowercase), hypotheses, references)
-    chrf = CorpusStatistics(CHRF(lowercase=lowercase), hypotheses, references)
-    ter = CorpusStatistics(FastTER(), hypotheses, references)
+    bleu = CorpusStatistics(bleu_metric(tokenize, lowercase), hypotheses, references, groups)
+    chrf = CorpusStatistics(CHRF(lowercase=lowercase), hypotheses, references, groups)
+    edits = ter_metric(references)
+    ter = None if edits is None else CorpusStatistics(edits, hypotheses, references, groups)
     result: dict[str, Any] = {"segments": len(references)}
     for name, statistics in (("bleu", bleu), ("chrf", chrf), ("ter", ter)):
-        result[name] = {**statistics.interval(None, samples, seed), "signature": statistics.signature}
+        result[name] = None
+        if statistics is not None:
+            result[name] = {**statistics.interval(None, samples, seed), "signature": statistics.signature}
     hypothesis_tokens, reference_tokens = bleu.counts[:, :2].sum(axis=0)
     result["length_ratio"] = float(hypothesis_tokens / reference_tokens) if reference_tokens else 0.0
-    result["repetition_rate"] = repetition_rate(hypotheses)
+    result["repetition_rate"] = repetition_rate(hypotheses, hardly_spaced(references))
     result["retention"] = retention(bleu, sources, samples, seed)
     result["by_length"] = [
         {
@@ -113,9 +153,17 @@ def evaluate_texts(
     ]
     if reference_parts is not None:
         result["by_part"] = bleu_by_part(
-            hypotheses, reference_parts, tokenize=tokenize, lowercase=lowercase, samples=samples, seed=seed
+            hypotheses,
+            reference_parts,
+            tokenize=tokenize,
+            lowercase=lowercase,
+            samples=samples,
+            seed=seed,
+            groups=groups,
         )
     result["bootstrap"] = {"samples": samples, "seed": seed, "confidence": 0.95}
+    if groups is not None:
+        result["bootstrap"]["groups"] = len(set(groups))
     return result
 
 
@@ -130,6 +178,15 @@ def bleu_metric(
         return BLEU(tokenize=tokenize, lowercase=lowercase, force=True, references=references)
     except (RuntimeError, ImportError, OSError) as error:  # a package or a download that it needs
         raise UserError(f"tokenize={tokenize} cannot be used here: {' '.join(str(error).split())}") from error
+
+
+def ter_metric(references: Sequence[str]) -> FastTER | None:
+    """sacreBLEU's TER with its defaults; of a language that is hardly spaced, with its Asian words: each Han character
+    is one. None where that does not help, as with Thai: an edit rate of whole sentences says nothing."""
+    if not hardly_spaced(references):
+        return FastTER()
+    asian = FastTER(normalized=True, asian_support=True)
+    return None if hardly_spaced([asian._preprocess_segment(text) for text in references]) else asian
 
 
 def sentence_scores(
@@ -151,30 +208,29 @@ def sentence_scores(
 
 def retention(
     bleu: CorpusStatistics, sources: Sequence[str], samples: int = SAMPLES, seed: int = SEED
-) -> dict[str, float] | None:
+) -> dict[str, float | None] | None:
     """How much of its quality a system keeps on long sentences: BLEU at 40+ source words / BLEU at 10-19.
 
-    {"score", "low", "high"}, 1.0 meaning that length costs nothing. The two groups are disjoint and are resampled
-    apart. None where either group is empty or the short one scores 0.
+    {"score", "low", "high"}, 1.0 meaning that length costs nothing. The two sets are disjoint; their bounds are by
+    `CorpusStatistics.resampled_pair`. None where either set is empty or the short one scores 0.
     """
     short, long = rows_of_lengths(sources, *SHORT), rows_of_lengths(sources, *LONG)
     if not short or not long or bleu.score(short) == 0:
         return None
-    below = bleu.resampled(short, samples, seed)
-    above = bleu.resampled(long, samples, seed + 1)
+    below, above = bleu.resampled_pair(short, long, samples, seed)
     low, high = percentile_interval(above[below > 0] / below[below > 0])
     return {"score": bleu.score(long) / bleu.score(short), "low": low, "high": high}
 
 
-def repetition_rate(texts: Sequence[str]) -> float:
-    """Share of white-space words that only say again what was just said, between 0 and 1.
+def repetition_rate(texts: Sequence[str], characters: bool = False) -> float:
+    """Share of white-space words, or of characters, that only say again what was just said, between 0 and 1.
 
     A word counts when it lies in an n-gram, n = 1 to 4, that equals the n words right before it: all copies but the
     first. "a b a b a b ." has 4 of 7.
     """
     total = repeated = 0
     for text in texts:
-        words = text.split()
+        words = words_of(text, characters)
         marked = [False] * len(words)
         for n in range(1, REPEAT_ORDER + 1):
             for start in range(n, len(words) - n + 1):
@@ -193,6 +249,7 @@ def bleu_by_part(
     lowercase: bool = False,
     samples: int = SAMPLES,
     seed: int = SEED,
+    groups: Sequence[int] | None = None,
 ) -> list[dict[str, Any]]:
     """BLEU of the 1st, 2nd, ... part of segments that were joined from several: what a fixed context forgets.
 
@@ -207,22 +264,20 @@ def bleu_by_part(
             bleu_metric(tokenize, lowercase),
             [cut[row][part] for row in rows],
             [reference_parts[row][part] for row in rows],
+            None if groups is None else [groups[row] for row in rows],
         )
         interval = statistics.interval(None, samples, seed)
         result.append({"part": part + 1, "segments": len(rows), "bleu": interval})
     return result
 
 
-def percentile_interval(scores: np.ndarray) -> tuple[float, float]:
-    """95% percentile interval of resampled scores, by sacreBLEU's rule for its bounds."""
-    ordered = np.sort(scores)
-    cut = len(ordered) // 40
-    return float(ordered[cut]), float(ordered[len(ordered) - cut - 1])
-
-
 def signature_settings(signature: str) -> Mapping[str, str]:
-    """'nrefs:1|case:mixed|tok:13a' -> {"nrefs": "1", "case": "mixed", "tok": "13a"}."""
-    return dict(field.split(":", 1) for field in signature.split("|") if ":" in field)
+    """'nrefs:1|case:mixed|tok:13a' -> {"nrefs": "1", "case": "mixed", "tok": "13a"}; of 'tok:ja-mecab-0.996-IPA', which
+    has its dictionary's version too, the tokenizer's name alone."""
+    settings = dict(field.split(":", 1) for field in signature.split("|") if ":" in field)
+    if names := [name for name in BLEU.TOKENIZERS if settings.get("tok", "").startswith(name)]:
+        settings["tok"] = max(names, key=len)
+    return settings
 
 
 def bleu_name(signature: str) -> str:
@@ -232,13 +287,3 @@ def bleu_name(signature: str) -> str:
     words = ["tokenised"] if tokenizer == "none" else [f"tok:{tokenizer}"] if tokenizer != "13a" else []
     words += ["lower-cased"] if settings.get("case") == "lc" else []
     return f"BLEU ({', '.join(words)})" if words else "BLEU"
-
-
-def resampled_sums(counts: np.ndarray, samples: int, seed: int) -> Iterator[np.ndarray]:
-    """Summed statistics of each resample. Drawn in blocks, so that memory stays small for any number of segments."""
-    segments = len(counts)
-    generator = np.random.default_rng(seed)
-    block = max(1, BLOCK // segments)
-    for start in range(0, samples, block):
-        drawn = generator.choice(segments, size=(min(block, samples - start), segments), replace=True)
-        yield from np.array([np.bincount(row, minlength=segments) for row in drawn], dtype=np.float64) @ counts

@@ -1,22 +1,25 @@
 """Everything a report says, as plain values: what report.json holds and the HTML and Markdown pages show."""
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
 from seq2seq.errors import UserError
 from seq2seq.evaluation.lengths import hardly_spaced, length_differences
-from seq2seq.evaluation.metrics import bleu_name, evaluate_texts, signature_settings
-from seq2seq.evaluation.significance import require_same_signature
+from seq2seq.evaluation.metrics import bleu_name, evaluate_texts
+from seq2seq.evaluation.significance import mean_and_deviation, require_same_signature
 from seq2seq.evaluation.words import count_words, ngram_differences, ngram_matches, unlisted, word_f1
 from seq2seq.report.effects import against, effects
 from seq2seq.report.recipe import recipe
 from seq2seq.report.sentences import attention_examples, sentence_table
 from seq2seq.report.splits import METRICS, choose_split, comparable_splits, other_splits, part_scores, shared_texts
-from seq2seq.report.study import Run, Study, Texts
+from seq2seq.report.study import Run, Study, Texts, text_settings
 from seq2seq.report.systems import System, average, average_buckets, average_number, find, group
 
 CURVE_POINTS = 250
+
+BEAM_NUMBERS = ("length_ratio", "sentences_per_second")
 
 
 def compare(study: Study, baseline: str | None = None, split: str | None = None) -> dict[str, Any]:
@@ -43,8 +46,10 @@ def compare(study: Study, baseline: str | None = None, split: str | None = None)
             f"the sources of {split} hardly have spaces: lengths are in words between spaces, so that scores by length "
             "and retention mean little here"
         )
-    settings = _settings(runs, split)
-    runs += _score_outside(study.outside, split, texts, settings, notes)
+    settings = text_settings(runs[0].metrics["splits"][split]["bleu"]["signature"] if runs else "")
+    groups = _groups(runs, split)
+    notes += _too_narrow(runs, splits, None if groups else split)
+    runs += _score_outside(study.outside, split, texts, settings, groups, notes)
     if not runs:
         raise UserError("nothing to compare: no scored run and no hypothesis file with as many lines as the reference")
     for metric in METRICS:
@@ -52,9 +57,9 @@ def compare(study: Study, baseline: str | None = None, split: str | None = None)
             run.name: run.metrics["splits"][split][metric]["signature"] for run in runs if _has(run, split, metric)
         }
         require_same_signature(signatures)
-    systems = group(runs)
+    systems = group(runs, notes)
     base = find(baseline, systems) if baseline else _default_baseline(systems, split)
-    significance = against(base, systems, split, settings)
+    significance = against(base, systems, split, settings, groups)
     entries = [_entry(system, split, significance.get(system.name)) for system in systems]
     entries.sort(key=lambda entry: -entry["bleu"]["score"])
     systems = [find(entry["name"], systems) for entry in entries]
@@ -84,7 +89,7 @@ def compare(study: Study, baseline: str | None = None, split: str | None = None)
         },
         "words": _words(shown, split, texts),
         "ngrams": _ngrams(base, shown, split, texts),
-        "effects": effects(systems, split, settings),
+        "effects": effects(systems, split, settings, groups),
         "sentences": sentence_table(
             {system.name: _hypotheses(system, split) for system in shown}, texts.sources, texts.references, **settings
         )
@@ -96,15 +101,48 @@ def compare(study: Study, baseline: str | None = None, split: str | None = None)
     }
 
 
-def _settings(runs: Sequence[Run], split: str) -> dict[str, Any]:
-    if not runs:
-        return {"tokenize": "13a", "lowercase": False}
-    fields = signature_settings(runs[0].metrics["splits"][split]["bleu"]["signature"])
-    return {"tokenize": fields.get("tok", "13a"), "lowercase": fields.get("case") == "lc"}
+def _groups(runs: Sequence[Run], split: str) -> list[int] | None:
+    """The group of each segment of the test set, as the first run has it that kept them beside its texts."""
+    files = [run.folder / f"{split}.groups.json" for run in runs if run.folder and split in run.texts]
+    present = next((path for path in files if path.is_file()), None)
+    if present is None:
+        return None
+    try:
+        groups: list[int] = json.loads(present.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{present} cannot be read ({error})\nScore the run again, or remove the file.") from error
+    segments = next(len(run.texts[split].references) for run in runs if split in run.texts)
+    if len(groups) != segments:
+        raise UserError(
+            f"{present} has {len(groups)} groups, {split} {segments} segments\nScore the run again, or remove the file."
+        )
+    return groups
+
+
+def _too_narrow(runs: Sequence[Run], splits: Sequence[str], ungrouped: str | None) -> list[str]:
+    """What to know of runs scored by versions that took the segments of a joined test set for independent; the tests on
+    the split `ungrouped` do so too."""
+    notes = []
+    for split in splits:
+        scores = {run.name: run.metrics["splits"][split] for run in runs if split in run.metrics["splits"]}
+        narrow = [name for name, own in scores.items() if "groups" not in (own.get("bootstrap") or {})]
+        if split.endswith("_joined") and narrow:
+            test = " and p-values too small" if split == ungrouped else ""
+            notes.append(
+                f"{split}: the intervals of {', '.join(narrow)} are too narrow{test}, "
+                "as segments that share sentences were taken for independent; remove metrics.json and give the run's "
+                "command again: it is scored anew"
+            )
+    return notes
 
 
 def _score_outside(
-    outside: Mapping[str, list[str]], split: str, texts: Texts | None, settings: Mapping[str, Any], notes: list[str]
+    outside: Mapping[str, list[str]],
+    split: str,
+    texts: Texts | None,
+    settings: Mapping[str, Any],
+    groups: Sequence[int] | None,
+    notes: list[str],
 ) -> list[Run]:
     runs = []
     for name, hypotheses in outside.items():
@@ -115,7 +153,7 @@ def _score_outside(
                 f"{name} was left out: {len(hypotheses)} lines, but {split} has {len(texts.references)} segments"
             )
         else:
-            scores = evaluate_texts(hypotheses, texts.references, texts.sources, **settings)
+            scores = evaluate_texts(hypotheses, texts.references, texts.sources, **settings, groups=groups)
             own = Texts(texts.sources, texts.references, hypotheses)
             metrics = {"model": "outside system", "splits": {split: scores}}
             runs.append(Run(name=name, folder=None, metrics=metrics, texts={split: own}))
@@ -133,7 +171,11 @@ def _hypotheses(system: System, split: str) -> list[str]:
 def _default_baseline(systems: Sequence[System], split: str) -> System:
     fixed = [system for system in systems if system.runs[0].model == "rnn"]
     pool = fixed or list(systems)
-    return min(pool, key=lambda system: system.runs[0].metrics["splits"][split]["bleu"]["score"])
+
+    def bleu(system: System) -> float:
+        return mean_and_deviation([run.metrics["splits"][split]["bleu"]["score"] for run in system.runs])[0]
+
+    return min(pool, key=bleu)
 
 
 def _entry(system: System, split: str, test: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -150,6 +192,8 @@ def _entry(system: System, split: str, test: Mapping[str, Any] | None) -> dict[s
         "parameters": system.runs[0].metrics.get("parameters"),
         "p_value": test["bleu"]["p_value"] if test else None,
         "chrf_p_value": test["chrf"]["p_value"] if test else None,
+        "bleu_difference": test["bleu"]["difference"] if test else None,
+        "chrf_difference": test["chrf"]["difference"] if test else None,
     }
     for metric in (*METRICS, "retention"):
         entry[metric] = average([score.get(metric) for score in scores])
@@ -162,7 +206,7 @@ def _entry(system: System, split: str, test: Mapping[str, Any] | None) -> dict[s
     tables = [score.get("by_length") or [] for score in scores]
     entry["by_length"] = average_buckets(tables, lambda bucket: bucket["low"], ("bleu", "chrf"))
     beams = [score.get("by_beam_size") or [] for score in scores]
-    entry["by_beam_size"] = average_buckets(beams, lambda bucket: bucket["beam_size"], ("bleu",))
+    entry["by_beam_size"] = average_buckets(beams, lambda bucket: bucket["beam_size"], ("bleu",), BEAM_NUMBERS)
     return entry
 
 

@@ -4,43 +4,67 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seq2seq.evaluation.significance import paired_bootstrap
+from seq2seq.report.configurations import differences
+from seq2seq.report.study import Run
 from seq2seq.report.systems import System, average
-
-IGNORED = (
-    "seed", "run_dir", "name", "experiment", "hydra", "logger", "test_splits", "data.cache_dir",
-    "data.corpus.cache_dir", "callbacks.progress", "callbacks.samples", "callbacks.save_minutes",
-    "callbacks.save_every_n_steps",
-)  # fmt: skip
-"""Keys that name, place or show a run without changing what is trained."""
-
-
-def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """(key, first value, second value) of every setting that differs.
-
-    Two nodes that build different classes are one difference, named by the classes, whatever their other settings.
-    """
-    return _differences(first, second, "")
 
 
 def against(
-    base: System, systems: Sequence[System], split: str, settings: Mapping[str, Any]
-) -> dict[str, dict[str, Any]]:
-    """Paired bootstrap of systems against one. With several seeds, runs pair in order; the largest p-value counts."""
-    results: dict[str, dict[str, Any]] = {}
-    for index, reference_run in enumerate(run for run in base.runs if split in run.texts):
+    base: System,
+    systems: Sequence[System],
+    split: str,
+    settings: Mapping[str, Any],
+    groups: Sequence[int] | None = None,
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """Paired bootstrap of systems against one: {name: {"bleu" and "chrf": `_over_seeds`}}.
+
+    Runs of the same seed are compared, or where two systems share no seed, each run with each of the other's.
+    """
+    tests: dict[str, list[dict[str, Any]]] = {}
+    system_of = {run.name: system.name for system in systems for run in system.runs}
+    for own in (run for run in base.runs if split in run.texts):
         rivals = {
-            system.name: system.runs[index].texts[split].hypotheses
+            run.name: run.texts[split].hypotheses
             for system in systems
-            if system is not base and index < len(system.runs) and split in system.runs[index].texts
+            if system is not base
+            for run in system.runs
+            if split in run.texts and (_seed(run) == _seed(own) or not _seeds(system) & _seeds(base))
         }
-        own = reference_run.texts[split]
-        for name, test in paired_bootstrap(own.hypotheses, rivals, own.references, **settings).items():
-            if name not in results or test["bleu"]["p_value"] > results[name]["bleu"]["p_value"]:
-                results[name] = test
-    return results
+        texts = own.texts[split]
+        found = paired_bootstrap(texts.hypotheses, rivals, texts.references, **settings, groups=groups)
+        for name, test in found.items():
+            tests.setdefault(system_of[name], []).append(test)
+    return {
+        name: {metric: _over_seeds([test[metric] for test in found]) for metric in ("bleu", "chrf")}
+        for name, found in tests.items()
+    }
 
 
-def effects(systems: Sequence[System], split: str, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _over_seeds(tests: Sequence[Mapping[str, float | None]]) -> dict[str, Any]:
+    """{"difference": {"score", "deviation", "low", "high"} averaged over pairs of runs, "p_value"}.
+
+    The p-value is the largest, and 1.0 where one pair says better and another worse.
+    """
+    differences = [test["difference"] or 0.0 for test in tests]
+    p_values = [test["p_value"] for test in tests]
+    known = [p_value for p_value in p_values if p_value is not None]
+    p_value = max(known) if len(known) == len(p_values) else None
+    if p_value is not None and min(differences) < 0 < max(differences):
+        p_value = 1.0
+    return {"difference": average([{**test, "score": test["difference"]} for test in tests]), "p_value": p_value}
+
+
+def _seed(run: Run) -> Any:
+    return run.metrics.get("seed")
+
+
+def _seeds(system: System) -> set[Any]:
+    return {_seed(run) for run in system.runs}
+
+
+def effects(
+    systems: Sequence[System], split: str, settings: Mapping[str, Any], groups: Sequence[int] | None = None
+) -> list[dict[str, Any]]:
     """Pairs of systems that differ in one setting (not the whole model), their difference in BLEU and its p-value."""
     configured = [system for system in systems if system.runs[0].config]
     found = []
@@ -51,7 +75,7 @@ def effects(systems: Sequence[System], split: str, settings: Mapping[str, Any]) 
                 continue
             key, old, new = changed[0]
             bleu = [average([run.metrics["splits"][split]["bleu"] for run in each.runs]) for each in (first, second)]
-            test = against(first, [second], split, settings).get(second.name)
+            test = against(first, [second], split, settings, groups).get(second.name)
             found.append(
                 {
                     "setting": key,
@@ -64,26 +88,3 @@ def effects(systems: Sequence[System], split: str, settings: Mapping[str, Any]) 
                 }
             )
     return sorted(found, key=lambda effect: effect["setting"])
-
-
-def _differences(first: Any, second: Any, key: str) -> list[tuple[str, str, str]]:
-    if key in IGNORED or first == second:
-        return []
-    if isinstance(first, Mapping) and isinstance(second, Mapping):
-        targets = first.get("_target_"), second.get("_target_")
-        if targets[0] != targets[1]:
-            return [(key, _class_name(targets[0]), _class_name(targets[1]))]
-        keys = list(dict.fromkeys([*first, *second]))
-        prefix = f"{key}." if key else ""
-        return [d for k in keys for d in _differences(first.get(k), second.get(k), f"{prefix}{k}")]
-    return [(key, _plain(first), _plain(second))]
-
-
-def _class_name(target: Any) -> str:
-    return str(target).rpartition(".")[2]
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return _class_name(value["_target_"]) if "_target_" in value else "set"
-    return "none" if value is None else str(value)

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from seq2seq.evaluation.lengths import bucket_label
+from seq2seq.evaluation.lengths import bucket_label, hardly_spaced
 from seq2seq.report.draw import Chart, Point, Series, short_number
+from seq2seq.report.splits import share_of_alone
 
 
 def figures(report: Mapping[str, Any]) -> dict[str, Chart]:
@@ -54,18 +55,28 @@ def part_figure(report: Mapping[str, Any], table: Mapping[str, Any]) -> str:
 
 
 def _by_part(report: Mapping[str, Any], table: Mapping[str, Any]) -> Chart:
+    """What each part keeps of the BLEU of its segments alone; its BLEU itself where one is not known."""
     name = report["bleu_name"]
+    comparable = all(share_of_alone(part) is not None for own in table["systems"].values() for part in own)
     parts = sorted({part["part"] for own in table["systems"].values() for part in own})
     series = []
     for system in _in_colour_order(report):
         points = [
-            _point(parts.index(part["part"]), part["bleu"], f"{system['name']}, part {part['part']}: {name}")
+            _part_point(parts.index(part["part"]), part, f"{system['name']}, part {part['part']}: {name}", comparable)
             for part in table["systems"].get(system["name"], [])
         ]
         if points:
             series.append(Series(system["name"], system["colour"], points))
     title = f"{name} by position in the segment, {table['split']}"
-    return Chart(title, "Part of the segment", name, series, [(str(part), "") for part in parts])
+    label = "BLEU kept (%)" if comparable else name
+    return Chart(title, "Part of the segment", label, series, [(str(part), "") for part in parts])
+
+
+def _part_point(position: int, part: Mapping[str, Any], name: str, comparable: bool) -> Point:
+    point, share = _point(position, part["bleu"], name), share_of_alone(part)
+    if share is None or not comparable:
+        return point
+    return Point(position, 100 * share, note=f"{point.note}, {share:.0%} of the same segments alone")
 
 
 def _by_beam_size(report: Mapping[str, Any]) -> Chart:
@@ -129,7 +140,8 @@ def _length_differences(report: Mapping[str, Any]) -> Chart:
                 for i, b in enumerate(table)
             ]
             series.append(Series(system["name"], system["colour"], points))
-    label = "Words more (+) or fewer (\u2212) than the reference"
+    unit = "Characters" if series and hardly_spaced(report["sentences"]["references"]) else "Words"
+    label = f"{unit} more (+) or fewer (\u2212) than the reference"
     return Chart("Length of the output against the reference", label, "Segments (%)", series, ticks)
 
 

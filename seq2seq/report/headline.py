@@ -1,39 +1,55 @@
 """The sentence on top of a report, and whether the comparison is a fair one."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from seq2seq.report.configurations import differences
 from seq2seq.report.draw import short_number, short_time
+from seq2seq.report.splits import long_segments
 
 LEARNT = 2.0
 """BLEU below which a comparison says nothing."""
+
+ENOUGH = 30
+"""Long segments below which the headline does not speak of retention."""
+
+DROPOUT = ("dropout", "word_dropout")
+"""Settings of a model that any family has, and that training needs as much as the optimizer's."""
 
 
 def headline(report: Mapping[str, Any]) -> str:
     """What the reader should take away, in one or two sentences made from the scores alone."""
     systems = report["systems"]
-    kept = sorted((s for s in systems if s["retention"]), key=lambda s: s["retention"]["score"])
     top = systems[0]
     if top["bleu"]["score"] < LEARNT:
         return f"No system has learnt to translate: the best, {top['name']}, reaches {top['bleu']['score']:.1f} BLEU."
-    if len(kept) > 1 and top["retention"] and kept[0]["retention"]["score"] < 0.9 * top["retention"]["score"]:
-        low, high = kept[0], top
+    low = min((s for s in systems if s["retention"]), key=lambda s: s["retention"]["score"], default=top)
+    if _keeps_less(low, top):
         return (
             f"On sentences of 40 words or more, {low['name']} keeps {low['retention']['score']:.0%} of its BLEU and "
-            f"{high['name']} keeps {high['retention']['score']:.0%}."
+            f"{top['name']} keeps {top['retention']['score']:.0%}."
         )
     if len(systems) == 1:
         return f"{top['name']} reaches {top['bleu']['score']:.1f} {report['bleu_name']}."
     other = next((s for s in systems if s["name"] == report["baseline"] and s is not top), systems[1])
-    sure = top["p_value"] if other["name"] == report["baseline"] else None
+    sure = (other if top["name"] == report["baseline"] else top)["p_value"]
     word = "" if sure is None else f" (p = {sure:.3f})" if sure >= 0.001 else " (p < 0.001)"
     gain = top["bleu"]["score"] - other["bleu"]["score"]
     reached = f"{top['bleu']['score']:.1f} {report['bleu_name']}"
     return f"{top['name']} reaches {reached}, {gain:.1f} more than {other['name']}{word}."
 
 
+def _keeps_less(system: Mapping[str, Any], top: Mapping[str, Any]) -> bool:
+    """Whether the system loses clearly more on long segments: enough of them, and intervals that are apart."""
+    low, high = system["retention"], top["retention"]
+    if not low or not high or long_segments(top) < ENOUGH or low.get("high") is None or high.get("low") is None:
+        return False
+    return bool(low["score"] < 0.9 * high["score"] and low["high"] < high["low"])
+
+
 def fairness(report: Mapping[str, Any]) -> list[str]:
-    """What was the same for all trained systems and what was not: size, updates, wall time, threads, search."""
+    """What was the same for all trained systems and what was not: size, updates, wall time, threads, search, and every
+    setting outside the model that differs."""
     trained = [system for system in report["systems"] if not system["outside"]]
     lines = []
     if len(trained) > 1:
@@ -46,7 +62,37 @@ def fairness(report: Mapping[str, Any]) -> list[str]:
         searches = [system["search"] for system in trained]
         if any(search != searches[0] for search in searches):
             lines.append("Decoded with different search settings.")
+        configurations = {run["name"]: run["config"] for run in report["reproduce"]}
+        known = [config for system in trained if (config := configurations.get(system["runs"][0]))]
+        if found := _other_settings(known):
+            settings = "; ".join(f"{key} ({', '.join(values)})" for key, values in found.items())
+            lines.append(f"Other settings that differ: {settings}.")
     return lines
+
+
+def _other_settings(configurations: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """The values of each setting that differs between systems, without the search and all of the model but dropout."""
+    found: dict[str, list[str]] = {}
+    for other in configurations[1:]:
+        first = configurations[0]
+        changed = differences(_without(first), _without(other))
+        for key, ours, theirs in [*changed, *_dropout(first, other)]:
+            values = found.setdefault(key, [ours])
+            if theirs not in values:
+                values.append(theirs)
+    corpus = "data.corpus."
+    copies = {key for key in found if key.startswith(corpus) and f"data.{key.removeprefix(corpus)}" in found}
+    return {key: found[key] for key in found if key not in copies}
+
+
+def _without(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in config.items() if key not in ("model", "search")}
+
+
+def _dropout(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    rates = [[(config.get("model") or {}).get(key) or 0.0 for key in DROPOUT] for config in (first, second)]
+    pairs = zip(DROPOUT, *rates, strict=True)
+    return [(f"model.{key}", str(ours), str(theirs)) for key, ours, theirs in pairs if ours != theirs]
 
 
 def _range(systems: list[Mapping[str, Any]], key: str, name: str, form: Any) -> list[str]:

@@ -1,7 +1,7 @@
 """Write a comparison as report.html, report.md, report.json and one SVG file a figure."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -11,13 +11,15 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from seq2seq.evaluation.lengths import bucket_label
+from seq2seq.evaluation.lengths import bucket_label, hardly_spaced
+from seq2seq.evaluation.metrics import signature_settings
 from seq2seq.files import atomic_write
 from seq2seq.report import tables
 from seq2seq.report.comparison import compare
 from seq2seq.report.draw import draw, short_number, short_time, standalone
 from seq2seq.report.figures import figures, part_figure
 from seq2seq.report.headline import fairness, headline
+from seq2seq.report.splits import share_of_alone
 from seq2seq.report.study import Study
 
 WIDE, MEDIUM, NARROW = (860, 410), (560, 360), (400, 340)
@@ -37,9 +39,28 @@ class ReportFiles:
 def build_report(
     study: Study, folder: str | Path, baseline: str | None = None, split: str | None = None
 ) -> tuple[ReportFiles, dict[str, Any]]:
-    """Compare the study's runs and write the report into `folder`; also returns the values (`comparison.compare`)."""
+    """Compare the study's runs and write the report into `folder`; also returns the values (`comparison.compare`).
+
+    What counts words between spaces is left out, with a note, where the references hardly have spaces.
+    """
     report = compare(study, baseline, split)
+    if report["sentences"] and hardly_spaced(report["sentences"]["references"]):
+        report = _without_words(report)
     return write_report(report, folder), report
+
+
+def _without_words(report: Mapping[str, Any]) -> dict[str, Any]:
+    notes = [
+        f"the references of {report['split']} hardly have spaces: word F1, n-grams and the parts of joined segments, "
+        "which count words between spaces, were left out"
+    ]
+    tokenize = signature_settings(report["signatures"]["bleu"]).get("tok")
+    if tokenize in ("13a", "intl"):
+        notes.append(
+            f"tokenize={tokenize} finds few words in text without spaces, so that BLEU means little: "
+            "score with a tokenizer for the language, such as tokenize=zh, ja-mecab or char"
+        )
+    return {**report, "words": None, "ngrams": [], "parts": [], "notes": [*report["notes"], *notes]}
 
 
 def write_report(report: Mapping[str, Any], folder: str | Path) -> ReportFiles:
@@ -134,15 +155,33 @@ def _environment() -> Environment:
         "cell": tables.cell,
         "best": tables.best,
         "rows": tables.summary_rows,
+        "difference_rows": difference_rows,
         "by_length": by_length_rows,
         "other_rows": other_rows,
         "part_rows": part_rows,
+        "part_note": part_note,
         "part_figure": part_figure,
         "beam_rows": beam_rows,
         "effect_rows": effect_rows,
         "example_rows": example_rows,
     }
     return environment
+
+
+def difference_rows(report: Mapping[str, Any]) -> list[list[str]]:
+    """How far each system is from the baseline in BLEU and chrF, and whether it was luck."""
+    rows = [
+        [
+            system["name"],
+            tables.tested_text(system["bleu_difference"]),
+            tables.p_text(system["p_value"]),
+            tables.tested_text(system["chrf_difference"]),
+            tables.p_text(system["chrf_p_value"]),
+        ]
+        for system in report["systems"]
+        if system["bleu_difference"]
+    ]
+    return [[f"Against {report['baseline']}", report["bleu_name"], "p", "chrF", "p"], *rows]
 
 
 def by_length_rows(report: Mapping[str, Any], metric: str) -> list[list[str]]:
@@ -160,26 +199,48 @@ def by_length_rows(report: Mapping[str, Any], metric: str) -> list[list[str]]:
 
 def other_rows(other: Mapping[str, Any]) -> list[list[str]]:
     """Scores of another test set."""
-    headings = {"bleu": other["bleu_name"], "chrf": "chrF", "ter": "TER"}
+    forms = {
+        "bleu": (other["bleu_name"], tables.score_text),
+        "chrf": ("chrF", tables.score_text),
+        "ter": ("TER", tables.score_text),
+        "comet": ("COMET", tables.comet_text),
+        "retention": (f"Retention (n={other['long_segments']})", tables.retention_text),
+    }
+    systems = other["systems"]
+    shown = {metric: form for metric, form in forms.items() if any(scores[metric] for scores in systems.values())}
+
+    def cell(score: Mapping[str, Any] | None, form: Callable[[Mapping[str, Any]], str]) -> str:
+        if score is None:
+            return tables.NONE
+        return form(score) + (f" (n={score['runs']})" if "runs" in score else "")
+
     rows = [
-        [name, *(tables.score_text(scores[metric]) for metric in headings)] for name, scores in other["systems"].items()
+        [name, *(cell(scores[metric], form) for metric, (_, form) in shown.items())] for name, scores in systems.items()
     ]
-    if any(scores["retention"] for scores in other["systems"].values()):
-        headings["retention"] = "Retention"
-        for row, scores in zip(rows, other["systems"].values(), strict=True):
-            row.append(f"{scores['retention']['score']:.0%}" if scores["retention"] else tables.NONE)
-    return [["System", *headings.values()], *rows]
+    return [["System", *(heading for heading, _ in shown.values())], *rows]
 
 
 def part_rows(table: Mapping[str, Any]) -> list[list[str]]:
-    """BLEU of each part of joined segments; the last column is the last part's share of the first's."""
+    """BLEU of each part of joined segments, and what it keeps of the BLEU of the same segments translated alone."""
     count = max(len(parts) for parts in table["systems"].values())
-    rows = [["System", *(f"Part {number}" for number in range(1, count + 1)), "Last / first"]]
+    rows = [["System", *(f"Part {number}" for number in range(1, count + 1))]]
     for name, parts in table["systems"].items():
-        scores = [part["bleu"]["score"] for part in parts]
-        kept = f"{scores[-1] / scores[0]:.0%}" if scores[0] else tables.NONE
-        rows.append([name, *(tables.score_text(part["bleu"]) for part in parts), kept])
+        shares = [share_of_alone(part) for part in parts]
+        kept = ["" if share is None else f", {share:.0%}" for share in shares]
+        rows.append([name, *(tables.score_text(part["bleu"]) + text for part, text in zip(parts, kept, strict=True))])
     return rows
+
+
+def part_note(tables: Sequence[Mapping[str, Any]]) -> str:
+    """How the parts may be read against each other, and the systems."""
+    parts = [part for table in tables for own in table["systems"].values() for part in own]
+    meaning = (
+        "percentages are a part's BLEU over the BLEU of the same segments translated alone, 100% meaning that nothing "
+        "is forgotten."
+        if any(share_of_alone(part) is not None for part in parts)
+        else "compare systems at one part, not the parts of one system."
+    )
+    return f"The parts are different sentences, some harder than others: {meaning}"
 
 
 def beam_rows(report: Mapping[str, Any]) -> list[list[str]]:

@@ -1,13 +1,14 @@
 """Which test sets a report compares: the main one, and beside it those on which all runs saw the same texts."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seq2seq.errors import UserError
-from seq2seq.evaluation.metrics import bleu_name
+from seq2seq.evaluation.lengths import LONG
+from seq2seq.evaluation.metrics import CorpusStatistics, bleu_metric, bleu_name
 from seq2seq.evaluation.significance import require_same_signature
-from seq2seq.report.study import Run, Texts
+from seq2seq.report.study import Run, Texts, text_settings
 from seq2seq.report.systems import System, average, average_buckets
 
 METRICS = ("bleu", "chrf", "ter", "comet")
@@ -55,7 +56,17 @@ def _different_texts(runs: Sequence[Run], split: str) -> str | None:
         for kind in ("references", "sources"):
             if getattr(run.texts[split], kind) != getattr(having[0].texts[split], kind):
                 return f"{having[0].name} and {run.name} were scored on different {kind} for {split!r}"
+    scored = [run for run in runs if split in run.metrics["splits"]]
+    for run in scored[1:]:
+        first, other = (each.metrics["splits"][split]["segments"] for each in (scored[0], run))
+        if first != other:
+            return f"{scored[0].name} and {run.name} were scored on {first} and {other} segments of {split!r}"
     return None
+
+
+def long_segments(scores: Mapping[str, Any]) -> int:
+    """How many segments retention calls long, of an entry with "by_length"."""
+    return sum(bucket["segments"] for bucket in scores.get("by_length") or [] if bucket["low"] >= LONG[0])
 
 
 def other_splits(systems: Sequence[System], splits: Sequence[str], main: str) -> list[dict[str, Any]]:
@@ -67,32 +78,48 @@ def other_splits(systems: Sequence[System], splits: Sequence[str], main: str) ->
             continue
         tables = {
             system.name: {
-                metric: average([run.metrics["splits"][split].get(metric) for run in system.runs])
+                metric: _average([run.metrics["splits"][split].get(metric) for run in system.runs])
                 for metric in (*METRICS, "retention")
             }
             for system in having
         }
-        signatures = {
-            run.name: run.metrics["splits"][split]["bleu"]["signature"] for system in having for run in system.runs
-        }
-        require_same_signature(signatures)
-        signature = next(iter(signatures.values()))
-        segments = having[0].runs[0].metrics["splits"][split]["segments"]
+        scores = {run.name: run.metrics["splits"][split] for system in having for run in system.runs}
+        signatures = {metric: _signature(scores, metric) for metric in METRICS}
+        first = next(iter(scores.values()))
         result.append(
             {
                 "split": split,
-                "segments": segments,
+                "segments": first["segments"],
+                "long_segments": long_segments(first),
                 "systems": tables,
-                "signature": signature,
-                "bleu_name": bleu_name(signature),
+                "signature": signatures["bleu"],
+                "comet_signature": signatures["comet"],
+                "bleu_name": bleu_name(str(signatures["bleu"])),
             }
         )
     return result
 
 
+def _average(scores: Sequence[Mapping[str, Any] | None]) -> dict[str, Any] | None:
+    """`average`, with the number of "runs" that have the score where some lack it."""
+    mean, having = average(scores), len(scores) - list(scores).count(None)
+    return mean and {**mean, **({"runs": having} if having < len(scores) else {})}
+
+
+def _signature(scores: Mapping[str, Mapping[str, Any]], metric: str) -> str | None:
+    """The metric's one signature, of the runs that have the metric. Raises UserError if they differ."""
+    signatures = {name: own[metric]["signature"] for name, own in scores.items() if own.get(metric)}
+    require_same_signature(signatures)
+    return next(iter(signatures.values()), None)
+
+
 def part_scores(systems: Sequence[System], splits: Sequence[str], main: str) -> list[dict[str, Any]]:
     """BLEU of the 1st, 2nd, ... part in each test set of joined segments that belongs to the main one:
-    {"split", "systems": {name: [{"part", "segments", "bleu"}]}}."""
+    {"split", "systems": {name: [{"part", "segments", "bleu", "alone"}]}}.
+
+    "alone" is the BLEU of the same segments translated each by itself, None where the run lacks the texts for it:
+    part j is always every k-th segment, and these are not equally hard for all j.
+    """
     base = re.sub(r"_(joined|x\d+)$", "", main)
     found = []
     for split in splits:
@@ -102,7 +129,35 @@ def part_scores(systems: Sequence[System], splits: Sequence[str], main: str) -> 
         for system in systems:
             own = [run.metrics["splits"].get(split, {}).get("by_part") for run in system.runs]
             if all(own):
-                tables[system.name] = average_buckets(own, lambda bucket: bucket["part"], ("bleu",))
+                alone = [_alone(run, base, split) for run in system.runs]
+                parts = [
+                    [{**part, "alone": scores[row] if scores else None} for row, part in enumerate(table)]
+                    for table, scores in zip(own, alone, strict=True)
+                ]
+                tables[system.name] = average_buckets(parts, lambda bucket: bucket["part"], ("bleu", "alone"))
         if tables:
             found.append({"split": split, "systems": tables})
     return found
+
+
+def share_of_alone(part: Mapping[str, Any]) -> float | None:
+    """What a part of joined segments keeps of the BLEU that the same segments have when translated alone."""
+    alone = part["alone"]
+    return part["bleu"]["score"] / alone["score"] if alone and alone["score"] else None
+
+
+def _alone(run: Run, base: str, split: str) -> list[dict[str, float]] | None:
+    """For each part of the joined segments {"score"} of the run's own translations of these segments of `base`."""
+    size = re.search(r"_x(\d+)$", split)
+    if size is None or base not in run.texts or split not in run.texts:
+        return None
+    texts, count = run.texts[base], int(size[1])
+    whole = len(texts.references) // count * count
+    joined = [" ".join(texts.references[row : row + count]) for row in range(0, whole, count)]
+    if joined != run.texts[split].references:
+        return None
+    metric = bleu_metric(**text_settings(run.metrics["splits"][split]["bleu"]["signature"]))
+    parts = [slice(part, whole, count) for part in range(count)]
+    return [
+        {"score": CorpusStatistics(metric, texts.hypotheses[rows], texts.references[rows]).score()} for rows in parts
+    ]

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,8 +13,12 @@ import yaml
 
 from seq2seq.data.readers import read_lines
 from seq2seq.errors import UserError
+from seq2seq.evaluation.metrics import CorpusStatistics, bleu_metric, signature_settings
 
 MAX_DEPTH = 4
+
+TOLERANCE = 0.01
+"""BLEU by which a run's texts may miss its score: versions of sacreBLEU differ in the last digits."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +142,14 @@ def _read_run(folder: Path, root: Path, notes: list[str]) -> Run | None:
         if not len(lines.sources) == len(lines.references) == len(lines.hypotheses):
             notes.append(f"{name}: {split}.src.txt, .ref.txt and .hyp.txt differ in their number of lines; left unread")
             continue
+        if found := _other_score(lines, metrics["splits"][split]["bleu"]):
+            notes.append(
+                f"{name}: {found}: {split}.hyp.txt or .ref.txt was changed since; its texts were left unread. Remove "
+                "metrics.json, and its command scores it anew"
+            )
+            continue
+        if not any(line.strip() for line in lines.references):
+            notes.append(f"{name}: every reference of {split} is empty, so that its scores and lengths mean nothing")
         texts[split] = lines
         if (folder / f"{split}.attention.jsonl").is_file():
             attention[split] = list(_json_lines(folder / f"{split}.attention.jsonl", notes, name))
@@ -154,6 +167,22 @@ def _read_run(folder: Path, root: Path, notes: list[str]) -> Run | None:
         attention=attention,
         word_counts=_json(counts, notes, name) if counts.is_file() else None,
     )
+
+
+def text_settings(signature: str) -> dict[str, Any]:
+    """{"tokenize", "lowercase"}: how BLEU of this signature reads texts. Some name a version, as ja-mecab-0.996-IPA."""
+    fields = signature_settings(signature)
+    tokenize = re.sub("(?<=-mecab)-.*", "", fields.get("tok", "13a"))
+    return {"tokenize": tokenize, "lowercase": fields.get("case") == "lc"}
+
+
+def _other_score(texts: Texts, bleu: Mapping[str, Any]) -> str | None:
+    """What the texts score, if not what metrics.json says of them: then they are not the texts that were scored."""
+    metric = bleu_metric(**text_settings(bleu["signature"]))
+    score = CorpusStatistics(metric, texts.hypotheses, texts.references).score()
+    if abs(score - bleu["score"]) <= TOLERANCE:
+        return None
+    return f"metrics.json says BLEU {bleu['score']:.2f}, its texts have {score:.2f}"
 
 
 def _bare_test_sets(root: Path) -> list[Run]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from seq2seq.errors import UserError
 from seq2seq.evaluation.significance import mean_and_deviation
+from seq2seq.report.configurations import seedless_differences
 from seq2seq.report.study import Run
 
 FAMILIES = ("rnn", "bahdanau", "transformer", "luong", "conv")
@@ -28,8 +29,12 @@ class System:
         return self.runs[0].folder is None
 
 
-def group(runs: Sequence[Run]) -> list[System]:
-    """Systems in order of their runs. Names lose what they all share: the seed, the data set, the common folder."""
+def group(runs: Sequence[Run], notes: list[str]) -> list[System]:
+    """Systems in order of their runs. Names lose what they all share: the seed, the data set, the common folder.
+
+    Runs whose names differ in the seed alone, but whose settings differ too, are systems apart, named by the settings;
+    `notes` says so.
+    """
     grouped: dict[str, list[Run]] = {}
     for run in runs:
         members = grouped.setdefault(_without_seed(run), [])
@@ -38,11 +43,43 @@ def group(runs: Sequence[Run]) -> list[System]:
             raise UserError(
                 f"{run.name} is the name of a trained system and of hypotheses from elsewhere\nRename the file."
             )
-    names = _short_names(grouped)
-    palette = colours([members[0].model for members in grouped.values()])
-    return [
-        System(name, colour, members) for name, colour, members in zip(names, palette, grouped.values(), strict=True)
-    ]
+    named: dict[str, list[Run]] = {}
+    for name, members in zip(_short_names(grouped), grouped.values(), strict=True):
+        kinds = _by_settings(members)
+        settings = [_settings(kind[0], kinds) for kind in kinds]
+        own = [f"{name} ({each})" if each else name for each in settings]
+        named |= dict(zip(own, kinds, strict=True))
+        if len(kinds) > 1:
+            notes.append(f"{name}: its runs differ in more than their seed and are not averaged: {', '.join(own)}")
+    palette = colours([members[0].model for members in named.values()])
+    return [System(name, colour, members) for (name, members), colour in zip(named.items(), palette, strict=True)]
+
+
+def _by_settings(runs: Sequence[Run]) -> list[list[Run]]:
+    """The runs, put together where no setting but a seed differs."""
+    kinds: list[list[Run]] = []
+    for run in runs:
+        kind = next((kind for kind in kinds if not seedless_differences(_known(kind[0]), _known(run))), None)
+        if kind is None:
+            kinds.append([run])
+        else:
+            kind.append(run)
+    return kinds
+
+
+def _settings(run: Run, kinds: Sequence[Sequence[Run]]) -> str:
+    """The run's values of the settings in which the kinds differ: "model.width=8, optimizer.lr=0.1"."""
+    values: dict[str, str] = {}
+    for kind in kinds:
+        for key, own, _ in seedless_differences(_known(run), _known(kind[0])):
+            values.setdefault(key, own)
+    return ", ".join(f"{key}={value}" for key, value in values.items())
+
+
+def _known(run: Run) -> dict[str, Any]:
+    """The run's configuration, and how much it was trained on: a folder's content is no setting."""
+    size = (run.metrics.get("sizes") or {}).get("train")
+    return {**run.config, **({} if size is None else {"training segments": size})}
 
 
 def _without_seed(run: Run) -> str:
@@ -89,15 +126,22 @@ def average_number(values: Sequence[float | None]) -> float | None:
 
 
 def average_buckets(
-    tables: Sequence[Sequence[Mapping[str, Any]]], key: Callable[[Mapping[str, Any]], Any], scores: Sequence[str]
+    tables: Sequence[Sequence[Mapping[str, Any]]],
+    key: Callable[[Mapping[str, Any]], Any],
+    scores: Sequence[str],
+    numbers: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """Average the scores of each bucket over seeds; everything else is the same for all and copied."""
+    """Average the scores and plain numbers of each bucket over seeds; what else is there is the same for all."""
     merged: dict[Any, list[Mapping[str, Any]]] = {}
     for table in tables:
         for bucket in table:
             merged.setdefault(key(bucket), []).append(bucket)
     return [
-        {**buckets[0], **{name: average([bucket.get(name) for bucket in buckets]) for name in scores}}
+        {
+            **buckets[0],
+            **{name: average([bucket.get(name) for bucket in buckets]) for name in scores},
+            **{name: average_number([bucket.get(name) for bucket in buckets]) for name in numbers},
+        }
         for buckets in merged.values()
     ]
 

@@ -3,15 +3,19 @@
 import html
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from seq2seq.report.draw import short_number, short_time
+from seq2seq.report.splits import METRICS, long_segments
 
 NONE = "\u2013"
+
+CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+"""Control characters but the tab and the ends of lines."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,9 @@ class Column:
 def columns(report: Mapping[str, Any]) -> list[Column]:
     """The columns that have a value for at least one system."""
     baseline = report["baseline"]
+    long = max((long_segments(system) for system in report["systems"]), default=0)
     everything = [
+        *([_seeds()] if any(len(system["runs"]) > 1 for system in report["systems"]) else []),
         _number("parameters", "Params", "Trained numbers, tied ones counted once", short_number, rising=False),
         _metric(
             "bleu",
@@ -47,8 +53,13 @@ def columns(report: Mapping[str, Any]) -> list[Column]:
         ),
         _metric("chrf", "chrF", "Character n-gram F-score by sacreBLEU", _with_deviation),
         _metric("ter", "TER", "Translation edit rate by sacreBLEU; lower is better", _with_deviation, rising=False),
-        _metric("comet", "COMET", "Learned metric, on its model's own scale", _thousandths),
-        _metric("retention", "Retention", "BLEU at 40+ source words divided by BLEU at 10 to 19", _percent),
+        _metric("comet", "COMET", "Learned metric, on its model's own scale", comet_text),
+        _metric(
+            "retention",
+            f"Retention (n={long})",
+            f"BLEU at 40+ source words ({long} segments) divided by BLEU at 10 to 19, with its 95% bootstrap interval",
+            retention_text,
+        ),
         _number(
             "perplexity", "Perplexity", "Per target token; comparable with the same tokenizer only", _two, rising=False
         ),
@@ -66,7 +77,35 @@ def columns(report: Mapping[str, Any]) -> list[Column]:
         _number("training_target_tokens_per_second", "Tokens/s", "Target tokens trained on a second", short_number),
         _number("sentences_per_second", "Sent./s", "Sentences translated a second", short_number),
     ]
-    return [column for column in everything if any(column.value(system) is not None for system in report["systems"])]
+    present = _metrics_of_runs(report)
+    return [
+        _with_counts(column, present) if column.key in METRICS else column
+        for column in everything
+        if any(column.value(system) is not None for system in report["systems"])
+    ]
+
+
+def _seeds() -> Column:
+    def number(system: Mapping[str, Any]) -> int | None:
+        return None if system["outside"] else len(system["runs"])
+
+    return Column("seeds", "Seeds", "Trained runs whose scores are averaged", number, lambda s: str(number(s)))
+
+
+def _metrics_of_runs(report: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Which metrics each trained run has on the main test set."""
+    return {run["name"]: run["splits"].get(report["split"], {}) for run in report["reproduce"]}
+
+
+def _with_counts(column: Column, present: Mapping[str, Mapping[str, Any]]) -> Column:
+    """The column that says "(n=1)" where fewer runs than the system has were averaged."""
+
+    def text(system: Mapping[str, Any]) -> str:
+        having = [run for run in system["runs"] if column.key in present.get(run, {})]
+        fewer = not system["outside"] and len(having) < len(system["runs"])
+        return column.text(system) + (f" (n={len(having)})" if fewer else "")
+
+    return replace(column, text=text)
 
 
 def cell(column: Column, system: Mapping[str, Any]) -> str:
@@ -90,7 +129,7 @@ def summary_table(report: Mapping[str, Any]) -> Table:
     table = Table(title=f"{report['title']}, {report['segments']} segments", header_style="bold", title_justify="left")
     table.add_column("System", no_wrap=True)
     for column in shown:
-        table.add_column(column.heading, justify="right", no_wrap=column.key != "bleu")
+        table.add_column(column.heading, justify="right", no_wrap=column.key not in ("bleu", "retention"))
     for system in report["systems"]:
         cells = []
         for column in shown:
@@ -125,8 +164,8 @@ def markdown_table(rows: Sequence[Sequence[str]], left: int = 1) -> str:
 
 
 def literal(text: str) -> str:
-    """Text as Markdown that is read as this very text."""
-    return html.escape(re.sub(r"([\\`*_~\[\]])", r"\\\1", text), quote=False)
+    """Text as Markdown that is read as this very text, but for control characters, each of which becomes U+FFFD."""
+    return html.escape(re.sub(r"([\\`*_~\[\]])", r"\\\1", CONTROL.sub("\ufffd", text)), quote=False)
 
 
 def print_summary(report: Mapping[str, Any], console: Console) -> None:
@@ -149,6 +188,15 @@ def difference_text(value: float | None) -> str:
     if value is None:
         return NONE
     return "0.0" if abs(value) < 0.05 else f"{value:+.1f}".replace("-", "\u2212")
+
+
+def tested_text(difference: Mapping[str, Any] | None) -> str:
+    """'+1.3 [0.4, 2.2]': a difference between two systems with its interval, if it has one."""
+    if difference is None:
+        return NONE
+    low, high = difference.get("low"), difference.get("high")
+    interval = f" [{low:.1f}, {high:.1f}]".replace("-", "\u2212") if low is not None and high is not None else ""
+    return difference_text(difference["score"]) + interval
 
 
 def score_text(score: Mapping[str, Any] | None) -> str:
@@ -178,13 +226,16 @@ def _with_deviation(score: Mapping[str, Any]) -> str:
     return f"{score['score']:.1f}" + (f" ± {deviation:.1f}" if deviation is not None else "")
 
 
-def _thousandths(score: Mapping[str, Any]) -> str:
+def comet_text(score: Mapping[str, Any]) -> str:
+    """'0.812', with '± 0.004' where there are several seeds."""
     deviation = score.get("deviation")
     return f"{score['score']:.3f}" + (f" ± {deviation:.3f}" if deviation is not None else "")
 
 
-def _percent(score: Mapping[str, Any]) -> str:
-    return f"{100 * score['score']:.0f}%"
+def retention_text(score: Mapping[str, Any]) -> str:
+    """'70% [61%, 79%]'."""
+    interval = f" [{score['low']:.0%}, {score['high']:.0%}]" if score.get("low") is not None else ""
+    return f"{score['score']:.0%}{interval}"
 
 
 def _two(value: float) -> str:

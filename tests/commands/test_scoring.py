@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from seq2seq.commands.scoring import alignment_error, reference_parts, score_split, with_beam_size
+from seq2seq.commands.scoring import alignment_error, reference_parts, score_split, segment_groups, with_beam_size
 from seq2seq.data.datamodule import TranslationData
 from seq2seq.data.grammar import GrammarCorpus
 from seq2seq.data.tokenizer import TokenizerSettings
@@ -105,6 +105,19 @@ def test_references_are_cut_where_they_were_joined(data: TranslationData) -> Non
     _, references = data.pairs("test")
     assert reference_parts(data, "test_x3") == [references[row : row + 3] for row in range(0, 12, 3)]
     assert reference_parts(data, "test") is None and reference_parts(data, "test_joined") is None
+
+
+def test_segments_joined_in_several_ways_are_grouped(data: TranslationData, build_model, tmp_path: Path) -> None:
+    groups = [row // 3 for row in range(12)] + [4, 5] + [0, 1, 2, 3]  # the last two are in no segment of three
+    assert segment_groups(data, "test_joined") == groups
+    assert segment_groups(data, "test") is None and segment_groups(data, "test_x3") is None
+    size = data.vocabulary()["source_vocabulary"]
+    model = build_model("luong", ["model.width=8", "model.embedding_width=8"], source=size, target=size).eval()
+    config = describe({"_target_": "seq2seq.models.create_luong"}, None, data.tokenizers, "en", "de")
+    translator = Translator([Bundle(model, data.tokenizers, config)], GreedySearch(max_length_a=0.0, max_length_b=3))
+    entry = score_split(translator, data, "test_joined", {}, tmp_path)
+    assert entry["bootstrap"]["groups"] == 6 and entry["bleu"]["low"] is None
+    assert json.loads((tmp_path / "test_joined.groups.json").read_text()) == groups
 
 
 def test_another_beam_changes_nothing_else() -> None:

@@ -34,18 +34,23 @@ def package(monkeypatch):
 
 def test_the_score_is_the_mean_and_the_interval_a_bootstrap_of_segments():
     model = Recorder()
-    result = Comet(model, "toy", gpus=2).score(
-        ["a", "bbb", "cc"], ["x", "y", "z"], ["1", "2", "3"], samples=200, seed=5
-    )
-    assert model.given == (
-        [{"src": s, "mt": h, "ref": r} for s, h, r in (("1", "a", "x"), ("2", "bbb", "y"), ("3", "cc", "z"))],
-        2,
-    )
-    assert result["score"] == pytest.approx(0.2)
-    draws = np.random.default_rng(5).choice(3, size=(200, 3), replace=True)
-    means = np.sort(np.array([0.1, 0.3, 0.2])[draws].mean(axis=1))
+    hypotheses, numbers = ["a" * length for length in range(1, 13)], [str(row) for row in range(12)]
+    result = Comet(model, "toy", gpus=2).score(hypotheses, numbers, numbers, samples=200, seed=5)
+    rows = [{"src": n, "mt": h, "ref": n} for n, h in zip(numbers, hypotheses, strict=True)]
+    assert model.given == (rows, 2)
+    assert result["score"] == pytest.approx(0.65)
+    draws = np.random.default_rng(5).choice(12, size=(200, 12), replace=True)
+    means = np.sort((np.arange(1, 13) / 10)[draws].mean(axis=1))
     assert result["low"] == pytest.approx(means[5]) and result["high"] == pytest.approx(means[-6])
     assert result["signature"].startswith("comet:toy|version:")
+
+
+def test_segments_of_a_group_are_drawn_together_and_few_have_no_interval():
+    lines = ["a" * length for length in range(1, 13)]
+    once = Comet(Recorder(), "toy").score(lines, lines, lines, samples=50)
+    twice = Comet(Recorder(), "toy").score(lines * 2, lines * 2, lines * 2, samples=50, groups=[*range(12)] * 2)
+    assert (twice["low"], twice["high"]) == pytest.approx((once["low"], once["high"]))
+    assert Comet(Recorder(), "toy").score(lines[:9], lines[:9], lines[:9])["low"] is None
 
 
 def test_a_file_is_read_without_network_and_named_by_its_content(package, tmp_path):

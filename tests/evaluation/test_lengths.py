@@ -65,6 +65,12 @@ def test_labels(low, high, label):
     assert bucket_label(low, high) == label
 
 
+def test_length_differences_are_of_characters_where_words_have_no_spaces():
+    reference = "今天我们在公园里看到一只很大的黑狗、它在草地上跑。"
+    counted = length_differences([reference[:-2], reference], [reference] * 2)
+    assert {(d["low"], d["high"]) for d in counted if d["segments"]} == {(-2, -1), (0, 0)}
+
+
 def test_length_differences_by_hand():
     hypotheses = ["a b", "a b c", "", "a " * 30, "a b c d"]
     references = ["a b", "a b", "a b c", "a", "a b c d e f g h i j"]

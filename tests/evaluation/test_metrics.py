@@ -17,6 +17,7 @@ from seq2seq.evaluation.metrics import (
     repetition_rate,
     retention,
     sentence_scores,
+    signature_settings,
 )
 
 WORDS = [
@@ -98,9 +99,9 @@ def test_many_segments_draw_the_same_resamples_in_blocks(monkeypatch):
     whole = statistics.interval(None, samples=100)
     block_of_three = 30 * 3
 
-    import seq2seq.evaluation.metrics as metrics
+    import seq2seq.evaluation.bootstrap as bootstrap
 
-    monkeypatch.setattr(metrics, "BLOCK", block_of_three)
+    monkeypatch.setattr(bootstrap, "BLOCK", block_of_three)
     assert statistics.interval(None, samples=100) == whole
 
 
@@ -123,13 +124,44 @@ def test_buckets_hold_the_segments_of_their_length_and_score_them_alone():
 
 
 def test_retention_is_long_bleu_over_short_bleu():
-    sources = ["w " * 15] * 3 + ["w " * 40, "w " * 80]
-    references = ["a b c d e f g h"] * 5
-    hypotheses = ["a b c d e f g h"] * 3 + ["a b c d x y z q"] * 2
-    expected = BLEU().corpus_score(hypotheses[3:], [references[3:]]).score / 100
+    sources = ["w " * 15] * 10 + ["w " * 40, "w " * 80] * 5
+    references = ["a b c d e f g h"] * 20
+    hypotheses = ["a b c d e f g h"] * 10 + ["a b c d x y z q"] * 10
+    expected = BLEU().corpus_score(hypotheses[10:], [references[10:]]).score / 100
     kept = evaluate_texts(hypotheses, references, sources, samples=20)["retention"]
     assert kept["score"] == pytest.approx(expected)
     assert kept["low"] == pytest.approx(expected) == pytest.approx(kept["high"])
+
+
+def test_retention_of_groups_is_resampled_with_both_their_lengths():
+    """A long segment repeats a short one's errors: however the groups are drawn, little changes between the two."""
+    hypotheses, references, _ = texts(40)
+    sources = ["w " * 15] * 40 + ["w " * 40] * 40
+    together = evaluate_texts(hypotheses * 2, references * 2, sources, samples=50, groups=[*range(40)] * 2)
+    assert together["retention"] == {"score": 1.0, "low": 1.0, "high": 1.0}
+    apart = evaluate_texts(hypotheses * 2, references * 2, sources, samples=50)
+    assert apart["retention"]["low"] < 0.95 and "groups" not in apart["bootstrap"]
+    assert together["bootstrap"]["groups"] == 40
+
+
+def test_intervals_of_groups_are_those_of_their_originals():
+    hypotheses, references, sources = texts(40)
+    once = evaluate_texts(hypotheses, references, sources, samples=50)
+    often = evaluate_texts(hypotheses * 3, references * 3, sources * 3, samples=50, groups=[*range(40)] * 3)
+    for metric in ("bleu", "chrf", "ter"):
+        assert often[metric] == pytest.approx(once[metric])
+    for few, many in zip(once["by_length"], often["by_length"], strict=True):
+        assert many["bleu"] == pytest.approx(few["bleu"])
+
+
+def test_too_few_segments_have_no_interval():
+    hypotheses, references, sources = texts(9)
+    result = evaluate_texts(hypotheses, references, sources, samples=50)
+    assert result["bleu"]["score"] > 0
+    assert [result[name][bound] for name in ("bleu", "chrf", "ter") for bound in ("low", "high")] == [None] * 6
+    result = evaluate_texts(hypotheses * 2, references * 2, ["w"] * 9 + ["w " * 30] * 9, samples=50)
+    assert result["bleu"]["low"] is not None
+    assert [bucket["bleu"]["low"] for bucket in result["by_length"]] == [None, None]
 
 
 @pytest.mark.parametrize("lengths", [(15, 30), (45, 50), (5,)])
@@ -164,6 +196,23 @@ def test_repetition_rate_by_hand(text, rate):
 
 def test_repetition_rate_is_over_all_words_not_a_mean_of_segments():
     assert repetition_rate(["a a", "b c d e f g h i"]) == pytest.approx(1 / 10)
+
+
+def test_chinese_is_scored_by_characters():
+    references = ["今天我们在公园里看到一只很大的黑狗、它在草地上跑。"] * 12
+    near = [line.replace("黑", "白") for line in references]
+    looped = ["今天天天天我们在公园里看到一只很大的黑狗、它在草地上跑。"] * 12
+    expected = TER(normalized=True, asian_support=True)
+    result = evaluate_texts(near, references, references, tokenize="zh", samples=10)
+    assert result["ter"]["score"] == expected.corpus_score(near, [references]).score < 10
+    assert result["ter"]["signature"] == expected.get_signature().format()
+    assert result["repetition_rate"] == 0
+    assert evaluate_texts(looped, references, references, samples=10)["repetition_rate"] == pytest.approx(3 / 28)
+
+
+def test_thai_has_no_edit_rate():
+    references = ["วันนี้เราเห็นสุนัขสีดำตัวใหญ่ในสวนสาธารณะ"] * 2
+    assert evaluate_texts(references, references, references, samples=10)["ter"] is None
 
 
 def test_length_ratio_counts_bleu_tokens():
@@ -219,6 +268,12 @@ def test_bleu_is_named_by_its_protocol(tokenize, lowercase, name):
         "signature"
     ]
     assert bleu_name(signature) == name
+
+
+def test_a_tokenizer_is_named_without_its_dictionary():
+    for signed, name in (("ja-mecab-0.996-IPA", "ja-mecab"), ("ko-mecab-0.996/ko-0.9.2-KO", "ko-mecab")):
+        assert signature_settings(f"nrefs:1|case:lc|tok:{signed}") == {"nrefs": "1", "case": "lc", "tok": name}
+    assert signature_settings("tok:tercom|norm:no")["tok"] == "tercom"
 
 
 def test_bad_input_is_refused_with_the_way_out():

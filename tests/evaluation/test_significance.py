@@ -1,11 +1,18 @@
 import random
 
+import numpy as np
 import pytest
 from sacrebleu.metrics import BLEU, CHRF
-from sacrebleu.significance import PairedTest
 
 from seq2seq.errors import UserError
-from seq2seq.evaluation.significance import mean_and_deviation, paired_bootstrap, require_same_signature
+from seq2seq.evaluation.bootstrap import two_sided_p_value
+from seq2seq.evaluation.metrics import CorpusStatistics
+from seq2seq.evaluation.significance import (
+    difference_test,
+    mean_and_deviation,
+    paired_bootstrap,
+    require_same_signature,
+)
 
 RNG = random.Random(3)
 REFERENCES = [" ".join(RNG.choices(["a", "b", "c", "d", "e", "f", "g", "h"], k=12)) for _ in range(80)]
@@ -16,23 +23,66 @@ def worse(rate: float, seed: int) -> list[str]:
     return [" ".join(word if rng.random() > rate else "x" for word in line.split()) for line in REFERENCES]
 
 
-def test_p_values_are_sacrebleus_paired_bootstrap():
+def test_a_real_difference_is_found_and_a_small_one_is_not():
     baseline, close, good = worse(0.3, 1), worse(0.29, 2), worse(0.1, 3)
-    ours = paired_bootstrap(baseline, {"close": close, "good": good}, REFERENCES, samples=200)
-    named = [("b", baseline), ("close", close), ("good", good)]
-    _, theirs = PairedTest(named, {"BLEU": BLEU(), "CHRF": CHRF()}, [REFERENCES], test_type="bs", n_samples=200)()
-    for row, name in ((1, "close"), (2, "good")):
-        assert ours[name]["bleu"]["p_value"] == theirs["BLEU"][row].p_value
-        assert ours[name]["chrf"]["p_value"] == theirs["chrF2"][row].p_value
-    assert ours["good"]["bleu"]["p_value"] < 0.01 < ours["close"]["bleu"]["p_value"]
-    expected = BLEU().corpus_score(good, [REFERENCES]).score - BLEU().corpus_score(baseline, [REFERENCES]).score
-    assert ours["good"]["bleu"]["difference"] == pytest.approx(expected)
+    tests = paired_bootstrap(baseline, {"close": close, "good": good}, REFERENCES, samples=200)
+    for metric, sacrebleu in (("bleu", BLEU()), ("chrf", CHRF())):
+        found = tests["good"][metric]
+        scores = [sacrebleu.corpus_score(each, [REFERENCES]).score for each in (baseline, good)]
+        assert found["difference"] == pytest.approx(scores[1] - scores[0])
+        assert 0 < found["low"] < found["difference"] < found["high"]
+        assert found["p_value"] == pytest.approx(1 / 201)
+        assert tests["close"][metric]["p_value"] > 0.1
+        assert tests["close"][metric]["low"] < 0 < tests["close"][metric]["high"]
+
+
+def null_p_values(trials: int, joined: int, groups: list[int] | None) -> np.ndarray:
+    """BLEU's p-values of pairs of equal systems: the outputs of two swapped at random, for every segment of a text or
+    for `joined` copies of each segment together."""
+    texts = [lines * joined for lines in (worse(0.3, 1), worse(0.3, 2), REFERENCES)]
+    first, second = (CorpusStatistics(BLEU(), lines, texts[2], groups) for lines in texts[:2])
+    ours, theirs = first.counts, second.counts
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(trials):
+        swapped = np.tile(rng.random(len(REFERENCES)) < 0.5, joined)[:, None]
+        first.counts, second.counts = np.where(swapped, ours, theirs), np.where(swapped, theirs, ours)
+        draws = second.resampled(None, 99, 7) - first.resampled(None, 99, 7)
+        found.append(difference_test(second.score() - first.score(), draws)["p_value"])
+    return np.array(found)
+
+
+@pytest.mark.parametrize("joined", [1, 4])
+def test_of_equal_systems_five_in_a_hundred_differ(joined):
+    """Bounds: 99.9% of the binomial distribution with 400 trials; sacreBLEU's test gives 43 or so."""
+    groups = None if joined == 1 else list(range(len(REFERENCES))) * joined
+    assert 7 <= (null_p_values(400, joined, groups) <= 0.05).sum() <= 36
+
+
+def test_segments_taken_for_independent_give_too_many_differences():
+    assert (null_p_values(60, 4, None) <= 0.05).mean() > 0.2
+
+
+def test_the_p_value_by_hand():
+    """Resamples around 3: 2, 1, 0 and 3 away from it."""
+    resampled = np.array([1.0, 2.0, 3.0, 6.0])
+    assert two_sided_p_value(resampled, 2.0) == two_sided_p_value(resampled, -2.0) == 3 / 5
+    assert two_sided_p_value(resampled, 3.5) == 1 / 5
+    assert two_sided_p_value(resampled, 0.0) == 1.0
 
 
 def test_the_baseline_against_itself_is_no_difference():
     baseline = worse(0.3, 1)
     result = paired_bootstrap(baseline, {"copy": list(baseline)}, REFERENCES, samples=50)["copy"]["bleu"]
-    assert result == {"difference": 0.0, "p_value": 1.0}
+    assert result == {"difference": 0.0, "low": 0.0, "high": 0.0, "p_value": 1.0}
+
+
+@pytest.mark.parametrize(("segments", "groups"), [(9, None), (80, [row // 10 for row in range(80)])])
+def test_too_few_segments_or_groups_say_nothing(segments, groups):
+    lines = [worse(0.3, 1)[:segments], worse(0.1, 2)[:segments], REFERENCES[:segments]]
+    found = paired_bootstrap(lines[0], {"other": lines[1]}, lines[2], samples=50, groups=groups)["other"]["chrf"]
+    assert found["difference"] > 0
+    assert (found["low"], found["high"], found["p_value"]) == (None, None, None)
 
 
 def test_nothing_to_compare():

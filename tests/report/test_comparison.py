@@ -7,9 +7,13 @@ import pytest
 from sacrebleu.metrics import BLEU
 
 from seq2seq.errors import UserError
+from seq2seq.evaluation.metrics import evaluate_texts
 from seq2seq.report.comparison import compare
-from seq2seq.report.effects import differences
+from seq2seq.report.configurations import differences
+from seq2seq.report.figures import figures
 from seq2seq.report.headline import fairness, headline
+from seq2seq.report.render import part_note, part_rows
+from seq2seq.report.splits import share_of_alone
 from seq2seq.report.study import collect
 from seq2seq.report.systems import without_common_start
 
@@ -64,10 +68,18 @@ def test_the_fixed_context_model_is_the_baseline_and_the_others_are_tested_again
 
 
 def test_headline_and_fairness_state_facts(report):
-    systems = by_name(report[0])
-    lost, kept = systems["rnn"]["retention"]["score"], report[0]["systems"][0]["retention"]["score"]
-    assert f"rnn keeps {lost:.0%} of its BLEU" in headline(report[0])
-    assert f"keeps {kept:.0%}." in headline(report[0])
+    assert "more than rnn (p < 0.001)" in headline(report[0])
+    systems = by_name(long := deepcopy(report[0]))
+    for bucket in long["systems"][0]["by_length"]:
+        bucket["segments"] *= 3
+    lost, kept = systems["rnn"]["retention"]["score"], long["systems"][0]["retention"]["score"]
+    assert "more than rnn" in headline(long)
+    systems["rnn"]["retention"] |= {"low": lost - 0.1, "high": lost + 0.1}
+    long["systems"][0]["retention"] |= {"low": kept - 0.1, "high": kept + 0.1}
+    assert f"rnn keeps {lost:.0%} of its BLEU" in headline(long)
+    assert f"keeps {kept:.0%}." in headline(long)
+    systems["rnn"]["retention"]["high"] = kept - 0.1
+    assert "more than rnn" in headline(long)
     for entry in (poor := deepcopy(report[0]))["systems"]:
         entry["bleu"]["score"] = 0.04
     assert (
@@ -77,6 +89,30 @@ def test_headline_and_fairness_state_facts(report):
     lines = fairness(report[0])
     assert "Updates: 3k for all." in lines
     assert any(line.startswith("Parameters: 2.67M to 3.39M, the largest 27%") for line in lines)
+
+
+def test_the_headline_says_the_p_value_of_a_top_system_that_is_the_baseline(report):
+    values = compare(report[1], baseline=report[0]["systems"][0]["name"])
+    second = values["systems"][1]
+    p = "p < 0.001" if second["p_value"] < 0.001 else f"p = {second['p_value']:.3f}"
+    assert headline(values).endswith(f"more than {second['name']} ({p}).")
+
+
+def test_settings_that_differ_are_named_once(tmp_path, make_run):
+    for model, tokens, rate in (("rnn", 4096, 0.2), ("conv", 2048, 0.2), ("luong", 2048, 0.3)):
+        config = {
+            "model": {"_target_": model, "width": tokens, "dropout": rate},
+            "data": {"max_tokens": tokens, "sizes": {"test": tokens}, "corpus": {"sizes": {"test": tokens}}},
+            "search": {"beam_size": tokens},
+            "trainer": {"threads": tokens},
+            "schedule": {"warmup": 5},
+        }
+        make_run(tmp_path / model, model, segments=5, config=config)
+    lines = fairness(compare(collect(tmp_path), baseline="rnn"))
+    [line] = [line for line in lines if line.startswith("Other settings that differ: ")]
+    named = line.removeprefix("Other settings that differ: ").removesuffix(".").split("; ")
+    assert {each.partition(" (")[0] for each in named} == {"data.max_tokens", "data.sizes.test", "model.dropout"}
+    assert "data.max_tokens (2048, 4096)" in named or "data.max_tokens (4096, 2048)" in named
 
 
 def test_everything_else_is_there(report):
@@ -127,12 +163,11 @@ def test_different_test_sets_are_refused(tmp_path, make_run):
 def test_other_test_sets_whose_texts_differ_are_left_out(tmp_path, make_run):
     for model in ("rnn", "conv"):
         make_run(tmp_path / model, model, segments=6, splits=("test", "test_2017", "test_joined"))
-    for kind in ("src", "ref", "hyp"):
-        path = tmp_path / "conv" / f"test_joined.{kind}.txt"
-        path.write_text("another text\n" + path.read_text().split("\n", 1)[1])
+    path = tmp_path / "conv" / "test_joined.src.txt"
+    path.write_text("another text\n" + path.read_text().split("\n", 1)[1])
     report = compare(collect(tmp_path), split="test")
     assert [other["split"] for other in report["other_splits"]] == ["test_2017"]
-    reason = "conv and rnn were scored on different references for 'test_joined'"
+    reason = "conv and rnn were scored on different sources for 'test_joined'"
     assert report["notes"] == [f"test_joined was left out: {reason}"]
     with pytest.raises(UserError, match=f"{reason} and cannot be compared"):
         compare(collect(tmp_path))
@@ -194,6 +229,34 @@ def test_the_set_of_all_lengths_is_shown_first_and_the_parts_of_its_family(tmp_p
     forgotten = [part["bleu"]["score"] for part in report["parts"][1]["systems"]["rnn"]]
     assert forgotten == [40.0, 20.0, 10.0]
     assert [table["split"] for table in compare(collect(tmp_path), split="test_2017_x2")["parts"]] == ["test_2017_x2"]
+
+
+def test_a_part_is_compared_with_the_same_segments_alone(tmp_path, make_run):
+    folder = make_run(tmp_path / "conv", "conv", segments=7)
+    texts = {kind: (folder / f"test.{kind}.txt").read_text().splitlines() for kind in ("src", "ref", "hyp")}
+    joined = {kind: [" ".join(lines[row : row + 2]) for row in (0, 2, 4)] for kind, lines in texts.items()}
+    for kind, lines in joined.items():
+        (folder / f"test_x2.{kind}.txt").write_text("\n".join(lines) + "\n")
+    metrics = json.loads((folder / "metrics.json").read_text())
+    parts = [texts["ref"][row : row + 2] for row in (0, 2, 4)]
+    scores = evaluate_texts(joined["hyp"], joined["ref"], joined["src"], samples=5, reference_parts=parts)
+    metrics["splits"]["test_x2"] = scores
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+    [table] = compare(collect(tmp_path))["parts"]
+    for number, part in enumerate(table["systems"]["conv"]):
+        rows = slice(number, 6, 2)
+        alone = BLEU(force=True).corpus_score(texts["hyp"][rows], [texts["ref"][rows]]).score
+        assert part["alone"]["score"] == pytest.approx(alone)
+        assert share_of_alone(part) == pytest.approx(part["bleu"]["score"] / alone)
+        assert share_of_alone(part) == pytest.approx(1, abs=0.1)
+    assert [row[1].rpartition(", ")[2][-1] for row in part_rows(table)[1:]] == ["%"]
+    assert "100% meaning that nothing is forgotten" in part_note([table])
+    [chart] = [chart for name, chart in figures(compare(collect(tmp_path))).items() if name == "bleu-by-part"]
+    assert chart.y_label == "BLEU kept (%)"
+    (folder / "test.hyp.txt").unlink()
+    [table] = compare(collect(tmp_path), split="test_x2")["parts"]
+    assert share_of_alone(table["systems"]["conv"][0]) is None
+    assert "not the parts of one system" in part_note([table])
 
 
 def test_comet_is_compared_only_with_the_same_model(tmp_path, make_run):

@@ -38,6 +38,22 @@ def test_different_signatures_are_refused(tmp_path, make_run, capsys):
     assert not (tmp_path / "report.html").exists()
 
 
+def test_runs_without_texts_need_as_many_segments(tmp_path, make_run, capsys):
+    make_run(tmp_path / "rnn", "rnn", segments=5)
+    other = make_run(tmp_path / "conv", "conv", segments=4)
+    (other / "test.hyp.txt").unlink()
+    told = refusal(capsys, "report", f"runs={tmp_path}")
+    assert "conv and rnn were scored on 4 and 5 segments of 'test' and cannot be compared" in told
+
+
+def test_the_texts_of_a_scored_run_are_not_overwritten(tmp_path, make_run, capsys):
+    folder = make_run(tmp_path / "rnn", "rnn", segments=5)
+    before = (folder / "test.hyp.txt").read_text()
+    told = refusal(capsys, "evaluate", f"checkpoint={folder}", "search=greedy", f"output={folder}")
+    assert f"output={folder} is the folder of a run" in told and f"output={folder / 'evaluation'}" in told
+    assert (folder / "test.hyp.txt").read_text() == before and not (folder / "scores.json").exists()
+
+
 def test_a_run_that_was_cut_short_is_left_out_and_named(tmp_path, make_run, capsys):
     make_run(tmp_path / "rnn", "rnn", segments=5)
     hurt = make_run(tmp_path / "conv", "conv", segments=5) / "metrics.json"

@@ -1,17 +1,32 @@
+import html
 import json
 import re
 import xml.etree.ElementTree as ElementTree
+from copy import deepcopy
 from html.parser import HTMLParser
 from io import StringIO
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
+from seq2seq.data.readers import read_lines
+from seq2seq.evaluation.metrics import evaluate_texts
 from seq2seq.report.draw import Chart, Point, Series, draw, log_ticks, nice_ticks, short_number, short_time, spread
-from seq2seq.report.render import build_report, example_rows, script_json
+from seq2seq.report.render import build_report, difference_rows, example_rows, script_json
 from seq2seq.report.study import collect
-from seq2seq.report.tables import difference_text, literal, markdown_table, p_text, print_summary, summary_table
+from seq2seq.report.tables import (
+    difference_text,
+    literal,
+    markdown_table,
+    p_text,
+    print_summary,
+    score_text,
+    summary_rows,
+    summary_table,
+)
 
 EVIL = '</script><script>alert("x")</script><!-- <img src=x onerror=alert(1)> & \u2028'
 
@@ -40,6 +55,14 @@ class Elements(HTMLParser):
             self.scripts[-1] += data
 
 
+def score_again(folder: Path, **settings: Any) -> None:
+    """Put the scores of the texts in the run's folder into its metrics.json."""
+    hypotheses, references, sources = (list(read_lines(folder / f"test.{kind}.txt")) for kind in ("hyp", "ref", "src"))
+    metrics = json.loads((folder / "metrics.json").read_text())
+    metrics["splits"]["test"] |= evaluate_texts(hypotheses, references, sources, samples=40, **settings)
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory, make_run):
     root = tmp_path_factory.mktemp("built")
@@ -50,6 +73,7 @@ def built(tmp_path_factory, make_run):
             lines = path.read_text(encoding="utf-8").splitlines()
             lines[0] = EVIL if kind == "hyp" else "plain & <b>bold</b>"
             path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        score_again(folder)
     (root / "runs" / "late").mkdir()
     (root / "runs" / "late" / "config.yaml").write_text("seed: 3")
     files, report = build_report(collect(root / "runs"), root / "out")
@@ -99,11 +123,11 @@ def test_page_and_markdown_state_the_facts(built):
         assert f"{score['score']:.1f}" in page and f"[{score['low']:.1f}, {score['high']:.1f}]" in page
         assert f"{score['score']:.1f} [{score['low']:.1f}, {score['high']:.1f}]" in markdown
         for bucket in system["by_length"]:
-            assert f"{bucket['bleu']['score']:.1f} [{bucket['bleu']['low']:.1f}" in markdown
+            assert score_text(bucket["bleu"]) in markdown
     for text in (page, markdown):
         assert report["signatures"]["bleu"] in text
         assert "late is unfinished" in text
-        assert "rnn keeps" in text
+        assert "more than rnn" in text
         assert "abc1234" in text
     assert "n=" in page and "create_transformer" in page
     assert "![BLEU by source length](figures/bleu-by-length.svg)" in markdown
@@ -147,6 +171,8 @@ def test_parts_beams_seeds_alignments_and_comet_are_shown(tmp_path, make_run):
         beam = {"beam_size": 7, "bleu": score, "length_ratio": 0.98, "sentences_per_second": 88.0}
         comet = {"score": 0.7 + seed / 10, "low": 0.7, "high": 0.95, "signature": "comet:wmt22|version:2.2.7"}
         metrics["splits"]["test"] |= {"by_beam_size": [beam], "alignment_error_rate": 0.25, "comet": comet}
+        if seed == 1:
+            metrics["splits"]["test_x2"]["comet"] = {**comet, "score": 0.321}
         (folder / "metrics.json").write_text(json.dumps(metrics))
     files, _ = build_report(collect(tmp_path / "runs"), tmp_path / "out")
     page, markdown = (path.read_text(encoding="utf-8") for path in (files.html, files.markdown))
@@ -155,9 +181,59 @@ def test_parts_beams_seeds_alignments_and_comet_are_shown(tmp_path, make_run):
     assert 'id="figure-bleu-by-beam-size"' in page and "bleu-by-beam-size.svg" in markdown
     assert "comet:wmt22|version:2.2.7" in page and "comet:wmt22|version:2.2.7" in markdown
     for text in (page, markdown):
-        assert "What is forgotten" in text and "33%" in text  # part 3 of part 1
+        assert "What is forgotten" in text and "compare systems at one part" in text
+        assert "Seeds" in text and "the means of the runs' bounds" in html.unescape(text)
+        assert "0.321 (n=1)" in text
         assert "Effect of the beam" in text and "21.5 ± 0.7 [19.0, 24.0]" in text and "0.98" in text
         assert "AER" in text and "25.0%" in text and "0.850 ± 0.071" in text
+
+
+def test_a_mean_over_fewer_runs_says_so(tmp_path, make_run):
+    for seed in (1, 2):
+        folder = make_run(tmp_path / f"rnn-seed{seed}", "rnn", seed, segments=5)
+    metrics = json.loads((folder / "metrics.json").read_text())
+    metrics["splits"]["test"]["comet"] = {"score": 0.5, "low": 0.4, "high": 0.6, "signature": "comet:a"}
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+    _, report = build_report(collect(tmp_path), tmp_path / "out")
+    heading, row = summary_rows(report)
+    assert row[heading.index("COMET")] == "0.500 (n=1)" and row[heading.index("Seeds")] == "2"
+    assert "n=" not in row[heading.index("BLEU")]
+
+
+def test_differences_have_their_interval(built):
+    report = deepcopy(built[1])
+    systems = {system["name"]: system for system in report["systems"]}
+    test = {"bleu_difference": {"score": 1.3, "low": 0.4, "high": 2.2}, "p_value": 0.04, "chrf_p_value": None}
+    systems["transformer"] |= {**test, "chrf_difference": {"score": -0.4, "deviation": None}}
+    assert difference_rows(report) == [
+        ["Against rnn", "BLEU", "p", "chrF", "p"],
+        ["transformer", "+1.3 [0.4, 2.2]", "0.040", "\u22120.4", "\u2013"],
+    ]
+    for text in (built[2], built[0].markdown.read_text(encoding="utf-8")):
+        assert "Against rnn" in text
+
+
+def test_retention_has_its_interval_and_number_of_segments(built):
+    top = (report := deepcopy(built[1]))["systems"][0]
+    top["retention"] = {"score": 0.701, "low": 0.61, "high": 0.789}
+    long = sum(bucket["segments"] for bucket in top["by_length"] if bucket["low"] >= 40)
+    heading, row, _ = summary_rows(report)
+    assert row[heading.index(f"Retention (n={long})")] == "70% [61%, 79%]"
+
+
+def test_what_counts_words_is_left_out_without_spaces(tmp_path, make_run):
+    folder = make_run(tmp_path / "conv", "conv", segments=6)
+    for kind in ("ref", "hyp"):
+        (folder / f"test.{kind}.txt").write_text("一二三四五六七八九十一二三四五六七八九十一二三四五六七八九十。\n" * 6)
+    score_again(folder)
+    files, report = build_report(collect(tmp_path), tmp_path / "out")
+    assert report["words"] is None and report["ngrams"] == []
+    notes = "\n".join(report["notes"])
+    assert "the references of test hardly have spaces: word F1" in notes and "tokenize=13a finds few words" in notes
+    assert "Characters more (+)" in (page := files.html.read_text(encoding="utf-8"))
+    assert 'id="figure-word-f1-by-frequency"' not in page
+    score_again(folder, tokenize="zh")
+    assert not any("finds few words" in note for note in build_report(collect(tmp_path), tmp_path / "out")[1]["notes"])
 
 
 def test_bleu_is_named_by_its_protocol_wherever_it_stands(tmp_path, make_run):
@@ -180,8 +256,11 @@ def test_large_test_sets_are_thinned_for_the_browser(tmp_path, make_run, monkeyp
 
     monkeypatch.setattr(sentences, "MAX_CHARACTERS", 3000)
     make_run(tmp_path / "conv", "conv", segments=30)
-    _, report = build_report(collect(tmp_path / "conv"), tmp_path / "out")
+    files, report = build_report(collect(tmp_path / "conv"), tmp_path / "out")
     table = report["sentences"]
+    assert f"One segment in {table['step']} is shown" in (page := files.html.read_text(encoding="utf-8"))
+    assert "them all" not in page
+    assert f"systems differ most, of one in {table['step']}." in files.markdown.read_text(encoding="utf-8")
     assert table["step"] > 1
     assert table["rows"] == list(range(0, 30, table["step"]))
     assert len(table["sources"]) == len(table["systems"]["conv"]["bleu"]) == len(table["rows"])
@@ -211,6 +290,7 @@ def test_texts_in_markdown_are_read_as_they_are():
     assert literal("<unk> A&amp;B *x* a_b `c` [d](e) ~f~ \\") == (
         "&lt;unk&gt; A&amp;amp;B \\*x\\* a\\_b \\`c\\` \\[d\\](e) \\~f\\~ \\\\"
     )
+    assert literal("a\x1b[1mb\x07\tc\x85") == "a\ufffd\\[1mb\ufffd\tc\ufffd"
     assert markdown_table([["a", "b"], ["x\r\ny\rz", "1"]]).splitlines()[2] == "| x  y z |   1 |"
 
 

@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from seq2seq.errors import UserError
-from seq2seq.report.study import collect
+from seq2seq.evaluation.metrics import evaluate_texts
+from seq2seq.report.study import collect, text_settings
 
 
 def test_finished_runs_are_found_at_any_depth_and_bundles_are_not_runs(tmp_path, make_run):
@@ -78,6 +79,30 @@ def test_a_missing_file_is_named(tmp_path, make_run, lost, note):
     assert len(study.runs) == 1
     assert len(study.notes) == 1
     assert note in study.notes[0]
+
+
+def test_texts_that_are_not_those_that_were_scored_are_left_unread(tmp_path, make_run):
+    folder = make_run(tmp_path / "conv", "conv", segments=5)
+    sure = collect(tmp_path).runs[0].metrics["splits"]["test"]["bleu"]["score"]
+    (folder / "test.hyp.txt").write_text((folder / "test.ref.txt").read_text())
+    study = collect(tmp_path)
+    assert study.runs[0].texts == {} and study.runs[0].attention == {}
+    assert study.notes[0].startswith(f"conv: metrics.json says BLEU {sure:.2f}, its texts have 100.00: test.hyp.txt")
+
+
+def test_references_that_are_all_empty_are_noted(tmp_path, make_run):
+    folder = make_run(tmp_path / "conv", "conv", segments=2)
+    scores = evaluate_texts(["a b", "c"], ["", ""], ["x", "y"], samples=5)
+    for kind, text in (("src", "x\ny\n"), ("ref", "\n\n"), ("hyp", "a b\nc\n")):
+        (folder / f"test.{kind}.txt").write_text(text)
+    (folder / "metrics.json").write_text(json.dumps({"splits": {"test": scores}}))
+    note = "conv: every reference of test is empty, so that its scores and lengths mean nothing"
+    assert collect(tmp_path).notes == [note]
+
+
+def test_settings_of_a_signature():
+    assert text_settings("nrefs:1|case:lc|eff:no|tok:none") == {"tokenize": "none", "lowercase": True}
+    assert text_settings("case:mixed|tok:ja-mecab-0.996-IPA") == {"tokenize": "ja-mecab", "lowercase": False}
 
 
 def test_a_history_cut_short_keeps_its_whole_lines(tmp_path, make_run):

@@ -1,0 +1,69 @@
+"""In which settings two runs differ."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+IGNORED = (
+    "seed", "run_dir", "name", "experiment", "hydra", "logger", "test_splits", "data.cache_dir",
+    "data.corpus.cache_dir", "trainer.threads", "trainer.log_every_n_steps", "callbacks.progress", "callbacks.samples",
+    "callbacks.save_minutes", "callbacks.save_every_n_steps",
+)  # fmt: skip
+"""Keys that name, place, speed up or show a run without changing what is trained."""
+
+PLACES = ("data.root", "data.corpus.root", "data.corpus.path")
+
+
+def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """(key, first value, second value) of every setting that differs.
+
+    Two nodes that build different classes are one difference, named by the classes, whatever their other settings.
+    """
+    return _differences(first, second, "")
+
+
+def seedless_differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """`differences` of two runs of one name but for what seeds of one system may differ in: the seeds, also that of the
+    checkpoint that each went on from, the place of the data, and settings that an older version did not have."""
+    ours, theirs = _shared(first, second), _shared(second, first)
+    return [
+        (key, old, new)
+        for key, old, new in differences(ours, theirs)
+        if key not in PLACES and key.rpartition(".")[2] != "seed" and _without_seed(old) != _without_seed(new)
+    ]
+
+
+def _shared(config: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration without the keys that the other lacks."""
+    return {
+        key: _shared(value, other[key]) if isinstance(value, Mapping) and isinstance(other[key], Mapping) else value
+        for key, value in config.items()
+        if key in other
+    }
+
+
+def _without_seed(value: str) -> str:
+    return re.sub(r"seed[-_=]?\d+", "seed", value)
+
+
+def _differences(first: Any, second: Any, key: str) -> list[tuple[str, str, str]]:
+    if key in IGNORED or first == second:
+        return []
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        targets = first.get("_target_"), second.get("_target_")
+        if targets[0] != targets[1]:
+            return [(key, _class_name(targets[0]), _class_name(targets[1]))]
+        keys = list(dict.fromkeys([*first, *second]))
+        prefix = f"{key}." if key else ""
+        return [d for k in keys for d in _differences(first.get(k), second.get(k), f"{prefix}{k}")]
+    return [(key, _plain(first), _plain(second))]
+
+
+def _class_name(target: Any) -> str:
+    return str(target).rpartition(".")[2]
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return _class_name(value["_target_"]) if "_target_" in value else "set"
+    return "none" if value is None else str(value)
