@@ -66,12 +66,12 @@ class CorpusStatistics:
         self, first: Sequence[int], second: Sequence[int], samples: int, seed: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """`resampled` of two disjoint sets of rows: apart, or where groups hold rows of both, from the same groups."""
+        groups = np.arange(len(self.counts)) if self.groups is None else np.array(self.groups)
+        if min(len(set(groups[list(own)])) for own in (first, second)) < FEWEST:
+            return np.empty(0), np.empty(0)
         if self.groups is None:
             return self.resampled(first, samples, seed), self.resampled(second, samples, seed + 1)
         rows = sorted([*first, *second])
-        groups = np.array(self.groups)
-        if min(len(set(groups[list(own)])) for own in (first, second)) < FEWEST:
-            return np.empty(0), np.empty(0)
         inside = np.isin(rows, first)[:, None]
         columns = np.hstack([self.counts[rows] * inside, self.counts[rows] * ~inside])
         width = self.counts.shape[1]

@@ -164,6 +164,16 @@ def test_too_few_segments_have_no_interval():
     assert [bucket["bleu"]["low"] for bucket in result["by_length"]] == [None, None]
 
 
+@pytest.mark.parametrize(("short", "long"), [(11, 9), (9, 11), (1, 1)])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_retention_of_too_few_segments_has_no_interval(short, long, grouped):
+    sources = ["w " * 15] * short + ["w " * 50] * long
+    texts = ["a b c d e"] * len(sources)
+    groups = [*range(len(sources))] if grouped else None
+    kept = evaluate_texts(texts, texts, sources, samples=20, groups=groups)["retention"]
+    assert kept == {"score": pytest.approx(1.0), "low": None, "high": None}
+
+
 @pytest.mark.parametrize("lengths", [(15, 30), (45, 50), (5,)])
 def test_retention_needs_short_and_long_sources(lengths):
     sources = ["w " * n for n in lengths]
