@@ -78,17 +78,18 @@ class CTranslate2Engine:
         lengths = source_lengths(sources)
         limits = [self._limit(search, length) for length in lengths]
         minima = [min(limit, int(search.min_length_b)) for limit in limits]
-        beams = options["beam_size"] > 1
+        used = dict.fromkeys(range(len(sources)), 0)
 
-        def submit(places: list[int]) -> list[Any]:
-            """A call has one limit for all of its sources. Beams depend on it; greedy outputs can be cut afterwards."""
+        def submit(places: Sequence[int], of_one_limit: bool = False) -> list[Any]:
             promises: list[Any] = []
-            for (minimum, _), group in groupby(places, lambda place: (minima[place], beams and limits[place])):
+            for _, group in groupby(places, lambda place: (minima[place], of_one_limit and limits[place])):
                 same = list(group)
+                limit = max(limits[place] for place in same)
+                used.update(dict.fromkeys(same, limit))
                 promises += self._translator.translate_batch(
                     self._source_pieces(sources[place] for place in same),
-                    max_decoding_length=limits[same[0]] + 1,
-                    min_decoding_length=minimum,
+                    max_decoding_length=limit + 1,
+                    min_decoding_length=minima[same[0]],
                     max_batch_size=SENTENCES,
                     return_attention=with_weights,
                     asynchronous=True,
@@ -97,12 +98,26 @@ class CTranslate2Engine:
             return promises
 
         waiting = by_batches(lengths, max_tokens, submit)
+        if options["beam_size"] > 1:
+            # A call has one limit for all of its sources. Greedy outputs can be cut afterwards; a beam is searched anew
+            # by its own limit if it has come to that: the last hypothesis to finish is among those returned.
+            results = [promise.result().hypotheses for promise in waiting]
+            past = [
+                place
+                for place, limit in enumerate(limits)
+                if used[place] > limit and max(map(len, results[place])) > limit
+            ]
+            past.sort(key=lambda place: (minima[place], limits[place]))
+            for place, promise in zip(past, submit(past, of_one_limit=True), strict=True):
+                waiting[place] = promise
         first = []
         if with_weights and options["beam_size"] > 1:
             first = by_batches(lengths, max_tokens, lambda places: self._first_step(sources[place] for place in places))
         norms = divisors(search.ranking, max(limits, default=0) + 1)
+        n_best = search.n_best if isinstance(search, BeamSearch) else 1
         found = [
-            self._hypotheses(promise.result(), limit, norms) for promise, limit in zip(waiting, limits, strict=True)
+            self._hypotheses(promise.result(), limit, norms)[:n_best]
+            for promise, limit in zip(waiting, limits, strict=True)
         ]
         for hypotheses, promise in zip(found, first, strict=False):
             for one in hypotheses:
@@ -203,14 +218,14 @@ def decoding_options(search: Search) -> dict[str, Any]:
     refuse_ranking(search.ranking)
     if search.min_length_a:
         raise UserError("search.min_length_a is not available with engine=ctranslate2; use search.min_length_b")
-    beams, n_best = 1, 1
+    beams = 1
     if isinstance(search, BeamSearch):
-        beams, n_best = search.beam_size, search.n_best
+        beams = search.beam_size
         if search.diverse_groups > 1:
             raise UserError("search.diverse_groups is not available with engine=ctranslate2")
     return {
         "beam_size": beams,
-        "num_hypotheses": n_best,
+        "num_hypotheses": beams,
         "length_penalty": search.length_penalty,
         "no_repeat_ngram_size": search.no_repeat_ngram,
         "disable_unk": search.suppress_unknown,
