@@ -142,7 +142,8 @@ def _read_run(folder: Path, root: Path, notes: list[str]) -> Run | None:
         if not len(lines.sources) == len(lines.references) == len(lines.hypotheses):
             notes.append(f"{name}: {split}.src.txt, .ref.txt and .hyp.txt differ in their number of lines; left unread")
             continue
-        if found := _other_score(lines, metrics["splits"][split]["bleu"]):
+        scored = metrics["splits"][split].get("bleu")
+        if scored and (found := _other_score(lines, scored)):
             notes.append(
                 f"{name}: {found}: {split}.hyp.txt or .ref.txt was changed since; its texts were left unread. Remove "
                 "metrics.json, and its command scores it anew"
