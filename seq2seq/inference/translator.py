@@ -27,7 +27,7 @@ from seq2seq.search import Search, SearchChoice, chosen_search, with_n_best
 PART_NUMBERS = 1 << 40
 """Part p of sentence n draws its random numbers as sentence n + p * 2 ** 40."""
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,7 @@ class Translator:
     def _score(self, sources: list[str], targets: list[str | Sequence[str]], search: Search) -> Iterator[ScoredPair]:
         source_ids = self._source_ids(sources)
         if too_long := sum(len(ids) > self._longest for ids in source_ids):
-            log.warning(
+            logger.warning(
                 "%d sources are longer than %d tokens: translate would split them, and score them otherwise",
                 too_long,
                 self._longest,

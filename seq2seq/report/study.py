@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -171,10 +170,9 @@ def _read_run(folder: Path, root: Path, notes: list[str]) -> Run | None:
 
 
 def text_settings(signature: str) -> dict[str, Any]:
-    """{"tokenize", "lowercase"}: how BLEU of this signature reads texts. Some name a version, as ja-mecab-0.996-IPA."""
+    """{"tokenize", "lowercase"}: how BLEU of this signature reads texts."""
     fields = signature_settings(signature)
-    tokenize = re.sub("(?<=-mecab)-.*", "", fields.get("tok", "13a"))
-    return {"tokenize": tokenize, "lowercase": fields.get("case") == "lc"}
+    return {"tokenize": fields.get("tok", "13a"), "lowercase": fields.get("case") == "lc"}
 
 
 def _other_score(texts: Texts, bleu: Mapping[str, Any]) -> str | None:
