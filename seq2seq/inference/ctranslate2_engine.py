@@ -79,6 +79,7 @@ class CTranslate2Engine:
         limits = [self._limit(search, length) for length in lengths]
         minima = [min(limit, int(search.min_length_b)) for limit in limits]
         used = dict.fromkeys(range(len(sources)), 0)
+        beams = options["beam_size"] > 1
 
         def submit(places: Sequence[int], of_one_limit: bool = False) -> list[Any]:
             promises: list[Any] = []
@@ -98,27 +99,24 @@ class CTranslate2Engine:
             return promises
 
         waiting = by_batches(lengths, max_tokens, submit)
-        if options["beam_size"] > 1:
-            # A call has one limit for all of its sources. Greedy outputs can be cut afterwards; a beam is searched anew
-            # by its own limit if it has come to that: the last hypothesis to finish is among those returned.
-            results = [promise.result().hypotheses for promise in waiting]
-            past = [
-                place
-                for place, limit in enumerate(limits)
-                if used[place] > limit and max(map(len, results[place])) > limit
-            ]
-            past.sort(key=lambda place: (minima[place], limits[place]))
-            for place, promise in zip(past, submit(past, of_one_limit=True), strict=True):
-                waiting[place] = promise
         first = []
-        if with_weights and options["beam_size"] > 1:
+        if with_weights and beams:
             first = by_batches(lengths, max_tokens, lambda places: self._first_step(sources[place] for place in places))
         norms = divisors(search.ranking, max(limits, default=0) + 1)
         n_best = search.n_best if isinstance(search, BeamSearch) else 1
-        found = [
-            self._hypotheses(promise.result(), limit, norms)[:n_best]
-            for promise, limit in zip(waiting, limits, strict=True)
-        ]
+        found, past = [], []
+        for place, (promise, limit) in enumerate(zip(waiting, limits, strict=True)):
+            result = promise.result()
+            outputs = result.hypotheses
+            if beams and used[place] > limit and max(map(len, outputs)) > limit:
+                past.append(place)
+            found.append(self._hypotheses(result, outputs[:n_best], limit, norms))
+        # A call has one limit for all of its sources. Greedy outputs can be cut afterwards; a beam is searched anew by
+        # its own limit if it has come to that: the last hypothesis to finish is among those returned.
+        past.sort(key=lambda place: (minima[place], limits[place]))
+        for place, promise in zip(past, submit(past, of_one_limit=True), strict=True):
+            result = promise.result()
+            found[place] = self._hypotheses(result, result.hypotheses[:n_best], limits[place], norms)
         for hypotheses, promise in zip(found, first, strict=False):
             for one in hypotheses:
                 assert one.weights is not None
@@ -180,16 +178,19 @@ class CTranslate2Engine:
         """Most tokens before EOS for a source of `length` tokens."""
         return min(max(1, int(search.max_length_a * length + search.max_length_b)), self.positions - 1)
 
-    def _hypotheses(self, result: Any, limit: int, norms: list[float]) -> list[Hypothesis]:
-        found = []
-        for number, pieces in enumerate(result.hypotheses):
+    def _hypotheses(
+        self, result: Any, outputs: Sequence[list[str]], limit: int, norms: list[float]
+    ) -> list[Hypothesis]:
+        """The first hypotheses of a result, whose pieces are `outputs`."""
+        found, scores, attention = [], result.scores, result.attention
+        for number, pieces in enumerate(outputs):
             ids = [self._ids[piece] for piece in pieces]
             finished = bool(ids) and ids[-1] == EOS and len(ids) <= limit + 1
             tokens = ids[:-1] if finished else ids[:limit]
-            score = float(result.scores[number])
+            score = float(scores[number])
             weights = None
-            if result.attention:
-                weights = torch.tensor(result.attention[number])[: len(tokens) + finished].unsqueeze(1)
+            if attention:
+                weights = torch.tensor(attention[number])[: len(tokens) + finished].unsqueeze(1)
             log_probability = score * norms[len(ids)]
             found.append(Hypothesis(tokens, log_probability, score, finished, weights))
         return found
