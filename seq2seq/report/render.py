@@ -19,7 +19,7 @@ from seq2seq.report.comparison import compare
 from seq2seq.report.draw import draw, short_number, short_time, standalone
 from seq2seq.report.figures import figures, part_figure
 from seq2seq.report.headline import fairness, headline
-from seq2seq.report.splits import share_of_alone
+from seq2seq.report.splits import long_segments, share_of_alone
 from seq2seq.report.study import Study
 
 WIDE, MEDIUM, NARROW = (860, 410), (560, 360), (400, 340)
@@ -74,6 +74,7 @@ def write_report(report: Mapping[str, Any], folder: str | Path) -> ReportFiles:
         "report": report,
         "headline": headline(report),
         "fairness": fairness(report),
+        "long": long_segments(report["systems"][0]),
         "columns": tables.columns(report),
         "charts": charts,
     }

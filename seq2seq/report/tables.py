@@ -33,7 +33,7 @@ class Column:
 def columns(report: Mapping[str, Any]) -> list[Column]:
     """The columns that have a value for at least one system."""
     baseline = report["baseline"]
-    long = max((long_segments(system) for system in report["systems"]), default=0)
+    long = long_segments(report["systems"][0])
     everything = [
         *([_seeds()] if any(len(system["runs"]) > 1 for system in report["systems"]) else []),
         _number("parameters", "Params", "Trained numbers, tied ones counted once", short_number, rising=False),
@@ -56,7 +56,7 @@ def columns(report: Mapping[str, Any]) -> list[Column]:
         _metric("comet", "COMET", "Learned metric, on its model's own scale", comet_text),
         _metric(
             "retention",
-            f"Retention (n={long})",
+            "Retention",
             f"BLEU at 40+ source words ({long} segments) divided by BLEU at 10 to 19, with its 95% bootstrap interval",
             retention_text,
         ),

@@ -15,7 +15,7 @@ from rich.console import Console
 from seq2seq.data.readers import read_lines
 from seq2seq.evaluation.metrics import evaluate_texts
 from seq2seq.report.draw import Chart, Point, Series, draw, log_ticks, nice_ticks, short_number, short_time, spread
-from seq2seq.report.render import build_report, difference_rows, example_rows, script_json
+from seq2seq.report.render import build_report, difference_rows, example_rows, script_json, write_report
 from seq2seq.report.study import collect
 from seq2seq.report.tables import (
     difference_text,
@@ -213,12 +213,15 @@ def test_differences_have_their_interval(built):
         assert "Against rnn" in text
 
 
-def test_retention_has_its_interval_and_number_of_segments(built):
+def test_retention_has_its_interval_and_number_of_segments(built, tmp_path):
     top = (report := deepcopy(built[1]))["systems"][0]
     top["retention"] = {"score": 0.701, "low": 0.61, "high": 0.789}
     long = sum(bucket["segments"] for bucket in top["by_length"] if bucket["low"] >= 40)
     heading, row, _ = summary_rows(report)
-    assert row[heading.index(f"Retention (n={long})")] == "70% [61%, 79%]"
+    assert row[heading.index("Retention")] == "70% [61%, 79%]"
+    files = write_report(report, tmp_path)
+    for path in (files.html, files.markdown):
+        assert f"40 or more source words ({long} segments)" in path.read_text(encoding="utf-8")
 
 
 def test_what_counts_words_is_left_out_without_spaces(tmp_path, make_run):
