@@ -7,12 +7,15 @@ import logging
 import math
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from toy import toy_fit, toy_model
 
+from seq2seq.training import observers
 from seq2seq.training.limits import Limits
 from seq2seq.training.observers import History, TensorBoardLog, Terminal, clock, draw_attention
 from seq2seq.training.progress import Progress, Stopwatch
@@ -95,6 +98,11 @@ def test_without_a_terminal_there_is_one_line_a_validation(
     assert printed.out == "" and "\r" not in printed.err
 
 
+def set_clock(monkeypatch: pytest.MonkeyPatch, clock: Callable[[], float]) -> None:
+    """Of this module alone: other threads of the process, such as an event loop, keep the true one."""
+    monkeypatch.setattr(observers, "time", SimpleNamespace(monotonic=clock))
+
+
 def test_on_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     class Screen(io.StringIO):
         def isatty(self) -> bool:
@@ -108,8 +116,7 @@ def test_on_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch, tmp_path:
     terminal.start(tmp_path, Progress(), Limits(max_steps=100))
     terminal.record({"update": 50, "train_loss": 2.5, "train_perplexity": 7.25})
     progress = Progress(update=50, seconds=60.0, aside_seconds=10.0, target_tokens=100000, best_bleu=12.5)
-    now = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: now + 1)
+    set_clock(monkeypatch, lambda: time.monotonic() + 1)
     terminal.update(progress)
     terminal.close()
     shown = screen.getvalue()
@@ -122,7 +129,7 @@ def test_without_a_terminal_a_line_breaks_a_long_silence(
 ) -> None:
     caplog.set_level(logging.INFO, logger="seq2seq")
     now = 1000.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
+    set_clock(monkeypatch, lambda: now)
     terminal, quiet = Terminal(), Terminal(progress=False)
     for each in (terminal, quiet):
         each.start(tmp_path, Progress(), Limits(max_steps=2**14))
