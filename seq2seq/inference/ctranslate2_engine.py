@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -13,15 +14,25 @@ import torch
 from seq2seq.errors import UserError
 from seq2seq.inference.engines import Ids, by_batches, pair_lengths, source_lengths
 from seq2seq.inference.exports import Export, import_library
-from seq2seq.interfaces import EOS, Hypothesis
+from seq2seq.interfaces import EOS, EOS_PIECE, Hypothesis
 from seq2seq.search import BeamSearch, GreedySearch, Search
 from seq2seq.search.beam import unique
 from seq2seq.search.penalties import Ranking
 from seq2seq.search.scoring import Scored
 
-PAD_PIECE, BOS_PIECE, EOS_PIECE = "<pad>", "<s>", "</s>"
+PAD_PIECE, BOS_PIECE = "<pad>", "<s>"
 SENTENCES = 64
 """One thread translates so many at a time: CTranslate2 is fastest with a batch for each thread."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Sources to translate, the most and the fewest tokens before EOS of each, and options of translate_batch."""
+
+    sources: Sequence[Ids]
+    limits: Sequence[int]
+    minima: Sequence[int]
+    options: dict[str, Any]
 
 
 class CTranslate2Engine:
@@ -42,8 +53,8 @@ class CTranslate2Engine:
         positions = export.section.get("positions")
         if not isinstance(positions, int) or positions < 2:
             raise UserError(f"{export.folder}: its configuration lacks positions: the export is damaged")
-        self.positions = positions
-        self.longest_source: int | None = positions - 1
+        self.longest_source: int = positions - 1
+        self.longest_output: int = positions - 1
         self._pieces = [side.pieces(range(len(side))) for side in (export.tokenizers.source, export.tokenizers.target)]
         self._ids = {piece: number for number, piece in enumerate(self._pieces[1])}
         library = import_library("ctranslate2", "ctranslate2")
@@ -73,48 +84,30 @@ class CTranslate2Engine:
     ) -> list[list[Hypothesis]]:
         if prefixes is not None and any(prefixes):
             raise UserError("forced prefixes are not available with engine=ctranslate2; use the run or its bundle")
-        options = decoding_options(search)
+        options = {**decoding_options(search), "return_attention": with_weights}
         assert isinstance(search, BeamSearch | GreedySearch)
         lengths = source_lengths(sources)
         limits = [self._limit(search, length) for length in lengths]
         minima = [min(limit, int(search.min_length_b)) for limit in limits]
-        used = dict.fromkeys(range(len(sources)), 0)
+        job = Job(sources, limits, minima, options)
         beams = options["beam_size"] > 1
-
-        def submit(places: Sequence[int], of_one_limit: bool = False) -> list[Any]:
-            promises: list[Any] = []
-            for _, group in groupby(places, lambda place: (minima[place], of_one_limit and limits[place])):
-                same = list(group)
-                limit = max(limits[place] for place in same)
-                used.update(dict.fromkeys(same, limit))
-                promises += self._translator.translate_batch(
-                    self._source_pieces(sources[place] for place in same),
-                    max_decoding_length=limit + 1,
-                    min_decoding_length=minima[same[0]],
-                    max_batch_size=SENTENCES,
-                    return_attention=with_weights,
-                    asynchronous=True,
-                    **options,
-                )
-            return promises
-
-        waiting = by_batches(lengths, max_tokens, submit)
+        waiting = by_batches(lengths, max_tokens, lambda places: self._submit(job, places))
         first = []
         if with_weights and beams:
             first = by_batches(lengths, max_tokens, lambda places: self._first_step(sources[place] for place in places))
         norms = divisors(search.ranking, max(limits, default=0) + 1)
         n_best = search.n_best if isinstance(search, BeamSearch) else 1
         found, past = [], []
-        for place, (promise, limit) in enumerate(zip(waiting, limits, strict=True)):
+        for place, ((promise, used), limit) in enumerate(zip(waiting, limits, strict=True)):
             result = promise.result()
             outputs = result.hypotheses
-            if beams and used[place] > limit and max(map(len, outputs)) > limit:
+            if beams and used > limit and max(map(len, outputs)) > limit:
                 past.append(place)
             found.append(self._hypotheses(result, outputs[:n_best], limit, norms))
         # A call has one limit for all of its sources. Greedy outputs can be cut afterwards; a beam is searched anew by
         # its own limit if it has come to that: the last hypothesis to finish is among those returned.
         past.sort(key=lambda place: (minima[place], limits[place]))
-        for place, promise in zip(past, submit(past, of_one_limit=True), strict=True):
+        for place, (promise, _) in zip(past, self._submit(job, past, of_one_limit=True), strict=True):
             result = promise.result()
             found[place] = self._hypotheses(result, result.hypotheses[:n_best], limits[place], norms)
         for hypotheses, promise in zip(found, first, strict=False):
@@ -125,8 +118,6 @@ class CTranslate2Engine:
 
     def score(self, sources: Sequence[Ids], targets: Sequence[Ids], ranking: Ranking, max_tokens: int) -> list[Scored]:
         refuse_ranking(ranking)
-        for target in targets:
-            self._check_length(len(target) + 1, "a translation")
 
         def submit(places: list[int]) -> list[Any]:
             promises: list[Any] = self._translator.score_batch(
@@ -147,12 +138,29 @@ class CTranslate2Engine:
             found.append(Scored(list(target), values, sum(values), sum(values) / norms[len(values)]))
         return found
 
+    def _submit(self, job: Job, places: Sequence[int], of_one_limit: bool = False) -> list[tuple[Any, int]]:
+        """Start on these places of the job: for each a promise, and the limit of the call that it is part of.
+
+        A call has one minimum; of_one_limit: and one limit, else the largest of its sources.
+        """
+        promises: list[tuple[Any, int]] = []
+        for _, group in groupby(places, lambda place: (job.minima[place], of_one_limit and job.limits[place])):
+            same = list(group)
+            limit = max(job.limits[place] for place in same)
+            results = self._translator.translate_batch(
+                self._source_pieces(job.sources[place] for place in same),
+                max_decoding_length=limit + 1,
+                min_decoding_length=job.minima[same[0]],
+                max_batch_size=SENTENCES,
+                asynchronous=True,
+                **job.options,
+            )
+            promises += [(result, limit) for result in results]
+        return promises
+
     def _source_pieces(self, sources: Iterable[Ids]) -> list[list[str]]:
         pieces = self._pieces[0]
-        texts = [[*(pieces[token] for token in source), EOS_PIECE] for source in sources]
-        for text in texts:
-            self._check_length(len(text), "a source")
-        return texts
+        return [[*(pieces[token] for token in source), EOS_PIECE] for source in sources]
 
     def _first_step(self, sources: Iterable[Ids]) -> list[Any]:
         """Attention of the first step, which no choice has influenced yet. (After beam search, CTranslate2 4.8 gives
@@ -167,16 +175,9 @@ class CTranslate2Engine:
         )
         return results
 
-    def _check_length(self, length: int, what: str) -> None:
-        if length > self.positions:
-            raise UserError(
-                f"{what} of {length} tokens exceeds the {self.positions} positions of the exported model; "
-                f"set max_source_length to at most {self.positions - 1}"
-            )
-
     def _limit(self, search: BeamSearch | GreedySearch, length: int) -> int:
         """Most tokens before EOS for a source of `length` tokens."""
-        return min(max(1, int(search.max_length_a * length + search.max_length_b)), self.positions - 1)
+        return min(max(1, int(search.max_length_a * length + search.max_length_b)), self.longest_output)
 
     def _hypotheses(
         self, result: Any, outputs: Sequence[list[str]], limit: int, norms: list[float]

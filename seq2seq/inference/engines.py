@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from seq2seq.attention import lengths_to_mask
 from seq2seq.errors import UserError, out_of_memory
 from seq2seq.interfaces import EOS, PAD, Hypothesis
 from seq2seq.search import Search, decode_batch, score_pairs
@@ -35,6 +36,11 @@ class Engine(Protocol):
     @property
     def longest_source(self) -> int | None:
         """Most tokens of a source, without EOS; None: any number."""
+        ...
+
+    @property
+    def longest_output(self) -> int | None:
+        """Most tokens of a translation, without EOS; None: any number."""
         ...
 
     def check(self, search: Search) -> None:
@@ -65,8 +71,9 @@ class TorchEngine:
     def __init__(self, models: Sequence[Any], device: torch.device | str = "cpu") -> None:
         self.models = list(models)
         self.device = torch.device(device)
-        longest = [model.longest_source for model in models if model.longest_source is not None]
-        self.longest_source = min(longest, default=None)
+        sources, outputs = ([getattr(model, name) for model in models] for name in ("longest_source", "longest_output"))
+        self.longest_source = min((longest for longest in sources if longest is not None), default=None)
+        self.longest_output = min((longest for longest in outputs if longest is not None), default=None)
 
     def check(self, search: Search) -> None:
         if search.ranking.coverage_penalty and not any(model.attends for model in self.models):
@@ -107,8 +114,7 @@ class TorchEngine:
     def _pad(self, sources: Sequence[Ids]) -> tuple[Tensor, Tensor]:
         rows = [torch.tensor([*ids, EOS]) for ids in sources]
         source = pad_sequence(rows, batch_first=True, padding_value=PAD)
-        lengths = torch.tensor([len(row) for row in rows])
-        mask = torch.arange(source.shape[1]) < lengths[:, None]
+        mask = lengths_to_mask(torch.tensor([len(row) for row in rows]), source.shape[1])
         return source.to(self.device), mask.to(self.device)
 
 
@@ -120,6 +126,21 @@ def source_lengths(sources: Sequence[Ids]) -> list[int]:
 def pair_lengths(sources: Sequence[Ids], targets: Sequence[Ids]) -> list[int]:
     """Tokens of the longer side of each pair, EOS included."""
     return [max(len(source), len(target)) + 1 for source, target in zip(sources, targets, strict=True)]
+
+
+def check_lengths(engine: Engine, sources: Sequence[Ids], targets: Sequence[Ids], done: int) -> None:
+    """Raises UserError for the first pair with more tokens than the engine has positions for; `done` pairs went
+    before these."""
+    for name, side, longest in (
+        ("source", sources, engine.longest_source),
+        ("translation", targets, engine.longest_output),
+    ):
+        for number, ids in enumerate(side, done + 1):
+            if longest is not None and len(ids) > longest:
+                raise UserError(
+                    f"the {name} of pair {number} has {len(ids)} tokens, but the model has positions for {longest}\n"
+                    "Leave it out or shorten it."
+                )
 
 
 def by_batches(lengths: Sequence[int], max_tokens: int, run: Run[Result]) -> list[Result]:

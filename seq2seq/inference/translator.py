@@ -16,12 +16,13 @@ from torch import Tensor
 from seq2seq.data.tokenizer import TokenizerPair
 from seq2seq.errors import UserError
 from seq2seq.inference.bundle import Bundle
+from seq2seq.inference.engines import check_lengths
 from seq2seq.inference.exports import Export
 from seq2seq.inference.loading import find_device, load_model, start_engine
 from seq2seq.inference.segments import cut_points
 from seq2seq.inference.translation import BLANK, Candidate, ScoredPair, Translation
 from seq2seq.inference.windows import growing_windows, paired
-from seq2seq.interfaces import BOS, EOS, PAD, Hypothesis
+from seq2seq.interfaces import BOS, EOS, EOS_PIECE, PAD, Hypothesis
 from seq2seq.search import Search, SearchChoice, chosen_search, with_n_best
 
 PART_NUMBERS = 1 << 40
@@ -115,6 +116,12 @@ class Translator:
         """The models (`interfaces.Model`) if our own search runs over them, else []."""
         return self.engine.models
 
+    @property
+    def longest_part(self) -> int:
+        """Most source tokens, without EOS, that go through the model at once."""
+        longest = self.batching.max_source_length
+        return min(longest, self.engine.longest_source or longest)
+
     def resolve(self, search: SearchChoice, n_best: int | None = None) -> Search:
         """The search that is meant, see `load`, with another n_best. Raises UserError if there is no such search."""
         return with_n_best(chosen_search(search, self.search), n_best)
@@ -189,7 +196,7 @@ class Translator:
     ) -> tuple[list[Part], set[int]]:
         """The parts of all texts, and which texts were truncated. starts: target ids that translations begin with."""
         sources = self._source_ids(texts)
-        longest = self._longest
+        longest = self.longest_part
         parts: list[Part] = []
         truncated = set()
         for text, (ids, number, start) in enumerate(zip(sources, numbers, starts, strict=True)):
@@ -202,11 +209,6 @@ class Translator:
             for part, (low, high) in enumerate(zip([0, *cuts], cuts, strict=False)):
                 parts.append(Part(text, ids[low:high], number + part * PART_NUMBERS, [] if part else start))
         return parts, truncated
-
-    @property
-    def _longest(self) -> int:
-        """Most tokens of a part."""
-        return min(self.batching.max_source_length, self.engine.longest_source or self.batching.max_source_length)
 
     def _source_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Without EOS; [] for a blank text, which is never translated."""
@@ -223,21 +225,25 @@ class Translator:
         score 0, as in `translate`.
         """
         search = self.resolve(search)
-        pairs = paired(sources, targets, "targets")
+        pairs, done = paired(sources, targets, "targets"), 0
         while window := list(islice(pairs, self.batching.window)):
-            yield from self._score([pair[0] for pair in window], [pair[1] for pair in window], search)
+            yield from self._score([pair[0] for pair in window], [pair[1] for pair in window], search, done)
+            done += len(window)
 
-    def _score(self, sources: list[str], targets: list[str | Sequence[str]], search: Search) -> Iterator[ScoredPair]:
+    def _score(
+        self, sources: list[str], targets: list[str | Sequence[str]], search: Search, done: int
+    ) -> Iterator[ScoredPair]:
         source_ids = self._source_ids(sources)
-        if too_long := sum(len(ids) > self._longest for ids in source_ids):
+        if too_long := sum(len(ids) > self.longest_part for ids in source_ids):
             logger.warning(
                 "%d sources are longer than %d tokens: translate would split them, and score them otherwise",
                 too_long,
-                self._longest,
+                self.longest_part,
             )
         target = self.tokenizers.target
         texts = iter(target.encode([one for one in targets if isinstance(one, str)]))
         target_ids = [next(texts) if isinstance(one, str) else self._ids(one) for one in targets]
+        check_lengths(self.engine, source_ids, target_ids, done)
         blank = [not (source or target) for source, target in zip(source_ids, target_ids, strict=True)]
         kept = [
             [ids for ids, left_out in zip(side, blank, strict=True) if not left_out]
@@ -277,7 +283,7 @@ class Translator:
         """found: the candidates, each a hypothesis for every part; written: their texts come next."""
         if not parts:
             return Translation([BLANK], [], 0)
-        source_tokens = [piece for part in parts for piece in (*self.tokenizers.source.pieces(part.ids), "</s>")]
+        source_tokens = [piece for part in parts for piece in (*self.tokenizers.source.pieces(part.ids), EOS_PIECE)]
         nbest = []
         for candidate in found:
             own = list(islice(written, len(candidate)))

@@ -2,6 +2,7 @@ import itertools
 import math
 import re
 import sys
+from dataclasses import replace
 
 import pytest
 import tiny
@@ -189,6 +190,24 @@ def test_a_sample_must_hold_text(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_the_export_is_tried_by_the_bundle_s_own_search(tmp_path):
+    bundle = talkative({})
+    for number, (search, told) in enumerate(
+        [
+            ({"_target_": "seq2seq.search.GreedySearch"}, "same tokens in 100.0%; log-"),
+            ({"_target_": "seq2seq.search.GreedySearch", "min_length_b": 30}, "100.0%, its own search in 100.0%; log-"),
+            ({"_target_": "seq2seq.search.BeamSearch", "beam_size": 4}, ", its own search in "),
+            ({"_target_": "seq2seq.search.BeamSearch", "normalization": "gnmt"}, "here: search.normalization=gnmt is"),
+            ({"_target_": "seq2seq.search.Sampling"}, "search= here: engine=ctranslate2 searches with search=greedy"),
+        ]
+    ):
+        own = replace(bundle, config={**bundle.config, "search": search})
+        assert told in str(export_ctranslate2(own, tmp_path / str(number), sample=SAMPLE))
+    refused = Translator.load(tmp_path / "3", engine="ctranslate2")
+    with pytest.raises(UserError, match="normalization=gnmt"):
+        list(refused.translate(TEXTS))
+
+
 @pytest.mark.parametrize("sample", [None, [" ".join(["a cat"] * count) for count in range(1, 40)]])
 def test_a_sample_leaves_room_for_the_longest_translation(sample):
     chosen = sample_ids(talkative({}), sample, 40)
@@ -201,6 +220,9 @@ def test_a_difference_that_is_no_number_counts_as_infinite():
     class Engine:
         def __init__(self, *values):
             self.values = list(values)
+
+        def check(self, search):
+            pass
 
         def decode(self, sources, *_):
             return [[Hypothesis([5], 0.0, 0.0, True)] for _ in sources]
@@ -219,7 +241,7 @@ def test_positions_are_never_exceeded(tmp_path):
     (one,) = translator.translate(text, search=GreedySearch(max_length_a=9, min_length_b=60))
     assert one.parts > 1
     assert len(one.tokens) == 39 * one.parts
-    with pytest.raises(UserError, match="a source of"):
+    with pytest.raises(UserError, match=r"the source of pair 1 has \d+ tokens, but the model has positions for 39"):
         list(translator.score([text], ["the cat"]))
 
 
@@ -286,6 +308,7 @@ def test_without_ctranslate2(tmp_path, monkeypatch):
 def test_from_the_command_line(tmp_path, capsys):
     bundle = talkative({})
     bundle.save(tmp_path / "run" / "bundle")
+    (tmp_path / "run" / "metrics.json").write_text('{"training": {}, "splits": {}}')
     (tmp_path / "run" / "test.src.txt").write_text("\n".join(SAMPLE) + "\n")
     (tmp_path / "in.txt").write_text("\n".join(TEXTS) + "\n")
     export = ["export", f"checkpoint={tmp_path}/run", f"output={tmp_path}/out", "format=ctranslate2"]

@@ -259,6 +259,15 @@ def test_learned_positions_limit_parts_and_outputs(search):
     assert cut.truncated and len(cut.source_tokens) <= 12
 
 
+@pytest.mark.parametrize("side", ["source", "translation"])
+def test_a_pair_that_cannot_be_scored_is_named_by_its_number(side):
+    model = {**tiny.TRANSFORMER, "positions": "learned", "maximum_positions": 12}
+    translator = Translator([tiny.bundle(model)], batching=Batching(window=4))
+    short, long = ["the"] * 12, ["the"] * 6 + [" ".join(TEXTS)] + ["the"] * 5
+    with pytest.raises(UserError, match=rf"the {side} of pair 7 has \d+ tokens, but the model has positions for 11"):
+        list(translator.score(*((long, short) if side == "source" else (short, long))))
+
+
 def test_sampling_depends_on_the_sentence_number(translator):
     search = Sampling(max_length_a=1.0, temperature=3.0, seed=4)
     first, second = translator.translate(["the cat sees a dog."] * 2, search=search)

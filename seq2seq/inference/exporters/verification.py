@@ -11,7 +11,7 @@ from seq2seq.errors import UserError
 from seq2seq.inference.bundle import Bundle
 from seq2seq.inference.engines import Engine, Ids
 from seq2seq.interfaces import EOS
-from seq2seq.search import BeamSearch, GreedySearch, Search
+from seq2seq.search import GreedySearch, Sampling, Search
 from seq2seq.search.scoring import Scored
 
 TOLERANCE = 1e-3
@@ -26,16 +26,18 @@ class Verification:
     """An exported model against ours, on a sample of `segments` sources.
 
     log_probability: greatest difference of a token's log-probability in our greedy translations; infinite where one is
-    not finite. greedy and beam: shares of segments with the same tokens (beam: under the bundle's own search, where the
-    two engines' methods differ a little). ties: segments whose greedy tokens part where two tokens are equally
-    probable; counted as the same.
+    not finite. greedy and own: shares of segments with the same tokens, by greedy search and by the bundle's own search
+    (None: that is greedy search, or draws samples, or is refused), where the two engines' methods differ a little.
+    ties: segments whose greedy tokens part where two tokens are equally probable; counted as the same. refused: why the
+    exported model cannot be searched by the bundle's own search, which is what it then is asked for by default.
     """
 
     segments: int
     log_probability: float
     greedy: float
     ties: int
-    beam: float | None
+    own: float | None
+    refused: str | None = None
 
     @property
     def agrees(self) -> bool:
@@ -43,10 +45,11 @@ class Verification:
         return self.greedy == 1 and self.log_probability <= TOLERANCE
 
     def __str__(self) -> str:
-        beam = "" if self.beam is None else f", its own search in {self.beam:.1%}"
+        own = "" if self.own is None else f", its own search in {self.own:.1%}"
+        refused = f"\nIts own search needs another search= here: {self.refused}" if self.refused else ""
         return (
-            f"verified on {self.segments} segments: greedy search gives the same tokens in {self.greedy:.1%}{beam}; "
-            f"log-probabilities of tokens differ by at most {self.log_probability:.2g}"
+            f"verified on {self.segments} segments: greedy search gives the same tokens in {self.greedy:.1%}{own}; "
+            f"log-probabilities of tokens differ by at most {self.log_probability:.2g}{refused}"
         )
 
 
@@ -86,13 +89,16 @@ def verify(ours: Engine, theirs: Engine, sources: Sequence[Ids], search: Search)
     apart = [place for place, tokens in enumerate(found) if tokens != wanted[place]]
     again = ours.score([sources[p] for p in apart], [found[p] for p in apart], greedy.ranking, BATCH_TOKENS)
     ties = sum(is_tie(one[place], scored) for place, scored in zip(apart, again, strict=True))
-    beam = None
-    if isinstance(search, BeamSearch) and search.beam_size > 1:
-        plain = BeamSearch(beam_size=search.beam_size, length_penalty=search.length_penalty)
-        lists = [engine.decode(sources, plain, BATCH_TOKENS) for engine in (ours, theirs)]
-        beam = sum(a[0].tokens == b[0].tokens for a, b in zip(*lists, strict=True)) / len(sources)
+    own, refused = None, None
+    try:
+        theirs.check(search)
+    except UserError as error:
+        refused = str(error)
+    if refused is None and search != greedy and not isinstance(search, Sampling):
+        lists = [engine.decode(sources, search, BATCH_TOKENS) for engine in (ours, theirs)]
+        own = sum(a[0].tokens == b[0].tokens for a, b in zip(*lists, strict=True)) / len(sources)
     same = (len(sources) - len(apart) + ties) / len(sources)
-    return Verification(len(sources), difference, same, ties, beam)
+    return Verification(len(sources), difference, same, ties, own, refused)
 
 
 def is_tie(one: Scored, other: Scored) -> bool:
