@@ -126,7 +126,7 @@ def from_cache(settings: dict[str, Any]) -> dict[str, Any]:
     began = time.perf_counter()
     data = prepared(config)
     ready = time.perf_counter()
-    loader = data.train_dataloader()
+    loader = data.train_loader()
     batches = iter(loader)
     next(batches)
     first = time.perf_counter()

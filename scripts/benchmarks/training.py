@@ -128,7 +128,7 @@ def measure(settings: dict[str, Any]) -> dict[str, Any]:
     rates = [_matmul_rate(device, dtype)]
     meter = Meter(warm_up, updates)
     criterion = Criterion(config.label_smoothing)
-    loader = data.train_dataloader()
+    loader = data.train_loader()
     start = dict(loader.state_dict())
     try:
         with tempfile.TemporaryDirectory() as folder:

@@ -24,13 +24,14 @@ def multi30k(
     target_language: str,
     root: str | None = None,
     tokenized: bool = False,
+    revision: str | None = None,
     cache_dir: str | Path = "data/cache",
 ) -> Corpus:
     """Multi30k captions, en, de or fr: "test" is test 2016.
 
     From `root`, the data set's own folder (`data/task1/raw` of github multi30k/dataset: train.en.gz ...; with
     `tokenized` its lower-cased, normalised, Moses-tokenised form in `root`/tok, or in `root` itself), else en-de from
-    the hub.
+    the hub, at `revision`.
     """
     if root is not None:
         folder = Path(root).expanduser()
@@ -45,7 +46,9 @@ def multi30k(
             f"{', tokenised' if tokenized else ''}).\nSet data.root to a folder with the data set's own files."
         )
     theirs = {"train": "train", "valid": "validation", "test": "test"}
-    return HubCorpus("bentrevett/multi30k", source_language, target_language, theirs, cache_dir=cache_dir)
+    return HubCorpus(
+        "bentrevett/multi30k", source_language, target_language, theirs, revision=revision, cache_dir=cache_dir
+    )
 
 
 def bible(

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from lightning.pytorch import LightningDataModule
 
 from seq2seq.data.batching import Integers, TokenBatchSampler, collate, cut
 from seq2seq.data.cache import content_key
@@ -51,7 +50,7 @@ class BatchLoader:
         self.sampler.load_state_dict(state)
 
 
-class TranslationData(LightningDataModule):
+class TranslationData:
     """A corpus, its tokenizers and its batches.
 
     corpus: see seq2seq.data.corpus. tokenizer: how to train tokenizers. seed: of data order and subword sampling.
@@ -64,7 +63,7 @@ class TranslationData(LightningDataModule):
     tables, tokenizers and ids are kept.
 
     `prepare()` first (it is idempotent and cheap when all is cached); then `tokenizers`, `sizes`, `vocabulary()`,
-    `train_dataloader()`, `pairs(split)`, `evaluation_batches(split)` are there.
+    `train_loader()`, `pairs(split)`, `evaluation_batches(split)` are there.
     """
 
     tokenizers: TokenizerPair
@@ -87,7 +86,6 @@ class TranslationData(LightningDataModule):
         streaming: bool = False,
         cache_dir: str | Path = "data/cache",
     ):
-        super().__init__()
         for name, value in (("max_tokens", max_tokens), ("pad_to_multiple_of", pad_to_multiple_of)):
             if value < 1:
                 raise UserError(f"data.{name}={value} must be positive.")
@@ -115,7 +113,6 @@ class TranslationData(LightningDataModule):
         self.cache_dir = cache_dir
         self._tokenizer, self._trained = tokenizer, tokenizers
         self._stores: dict[str, TokenStore] | None = None
-        self._loader: BatchLoader | StreamLoader | None = None
 
     @classmethod
     def from_config(
@@ -145,6 +142,8 @@ class TranslationData(LightningDataModule):
         """Train or fetch tokenizers, encode every split. Raises UserError for whatever is wrong with the data."""
         if self._stores is not None:
             return
+        for split in self.corpus.splits():
+            self.corpus.load(split)  # what cannot be read is told before tokenizers are trained
         if self._trained:
             self.tokenizers = self._trained
         elif self._streamed:
@@ -210,29 +209,15 @@ class TranslationData(LightningDataModule):
                     side,
                 )
 
-    def prepare_data(self) -> None:
-        """Lightning's hook."""
-        self.prepare()
-
-    def setup(self, stage: str | None = None) -> None:
-        """Lightning's hook."""
-        self.prepare()
-
     def vocabulary(self) -> dict[str, Any]:
         """See `TokenizerPair.vocabulary`."""
         self.prepare()
         return self.tokenizers.vocabulary()
 
-    def train_dataloader(self) -> BatchLoader | StreamLoader:
-        """The training batches of this process, always the same loader: each `iter` goes on where the last one stopped.
-
-        Under a trainer with several processes each gets its own share.
-        """
-        if self._loader is None:
-            self.prepare()
-            rank, world_size = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
-            self._loader = self._stream(rank, world_size) if self._streamed else self._batches(rank, world_size)
-        return self._loader
+    def train_loader(self, rank: int = 0, world_size: int = 1) -> BatchLoader | StreamLoader:
+        """The training batches, or one process's share of them: each `iter` goes on where the last one stopped."""
+        self.prepare()
+        return self._stream(rank, world_size) if self._streamed else self._batches(rank, world_size)
 
     @property
     def streaming(self) -> bool:
@@ -300,17 +285,15 @@ class TranslationData(LightningDataModule):
 
         return make
 
-    def evaluation_batches(
-        self, split: str, max_tokens: int | None = None, rank: int = 0, world_size: int = 1
-    ) -> Iterator[Batch]:
-        """Every pair of the split exactly once, sorted by length; of several processes each gets its share of batches.
+    def evaluation_batches(self, split: str, max_tokens: int | None = None) -> Iterator[Batch]:
+        """Every pair of the split exactly once, sorted by length.
 
         max_tokens: as in training, data.max_tokens if None. Nothing is shortened or left out.
         """
         store = self._store(split)
         widths = np.maximum(store.source_lengths, store.target_lengths)[store.order].astype(np.int64) + 1
         bounds = cut(widths, max_tokens or self.max_tokens)
-        for start, end in list(pairwise(bounds.tolist()))[rank::world_size]:
+        for start, end in pairwise(bounds.tolist()):
             yield store.batch(store.order[start:end], self.pad_to_multiple_of)
 
     def longest(self, split: str, side: str) -> tuple[int, int]:

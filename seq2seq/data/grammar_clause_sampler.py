@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from seq2seq.data.grammar_clauses import Clause, Relative, relative_clause
 from seq2seq.data.grammar_lexicon import PLACES, WITH, Noun, Verb
@@ -27,6 +28,20 @@ _PAST_TENSES = ("past",) * 9 + ("could", "had", "wanted")
 _ANIMATE = frozenset("PA")
 _TENSE_WORDS = {"can": 1, "must": 1, "should": 1, "could": 1, "want": 2, "had": 2, "wanted": 2, "present": 0, "past": 0}
 _NEGATED_WORDS = {"present": 2, "past": 2, "can": 1, "could": 2, "should": 2}
+
+
+@dataclass(slots=True)
+class _Sizes:
+    """Words of each part of a clause; of the parts that are there or not, whether they are there."""
+
+    phrases: dict[str, int] = field(default_factory=dict)
+    front: int = 0
+    time: int = 0
+    place: int = 0
+    companion: int = 0
+    manner: bool = False
+    frequency: bool = False
+    very: bool = False
 
 
 class ClauseSampler:
@@ -76,7 +91,7 @@ class ClauseSampler:
 
         A given subject counts as one word; `extracted` is the slot that a relative pronoun of one word will fill.
         """
-        tables, random, frame = self.tables, self.random, verb.frame
+        tables = self.tables
         left = n - tables.shortest[verb]
         if extracted in ("object", "oblique"):
             left += tables.least[verb] - 1
@@ -88,13 +103,36 @@ class ClauseSampler:
             left -= 1
         if left < 0:
             return None
-        least = tables.least[verb]
-        size = {"subject": 1, "object": least, "indirect": 1, "oblique": least}
-        manner = frequency = very = False
-        time = place = companion = fronted = 0  # words
-        options = ["subject", "subject", "subject", "time", "place", "companion", "manner"]
-        if subject is not None:
-            options = ["time", "place", "companion", "manner"]
+        sizes = self._share_out(verb, left, tense, negated, affirmative, question, subject is None, extracted, front)
+        if sizes is None:
+            return None
+        if subject is None:
+            subjects, words = tables.subjects[verb], sizes.phrases["subject"]
+            subject = self.phrases.nominal(subjects, words, subject=True, definite=negated)
+        clause = Clause(subject, verb, tense, negated, question=question)
+        if not self._complements(clause, sizes, extracted):
+            return None
+        self._adjuncts(clause, sizes, past)
+        return None if _repeats_a_name(clause) else clause
+
+    def _share_out(
+        self,
+        verb: Verb,
+        left: int,
+        tense: str,
+        negated: bool,
+        affirmative: bool,
+        question: str | None,
+        own_subject: bool,
+        extracted: str,
+        front: bool,
+    ) -> _Sizes | None:
+        """`left` words, beyond the least, among the parts of a clause; None where they find no place."""
+        random, frame, least = self.random, verb.frame, self.tables.least[verb]
+        sizes = _Sizes({"subject": 1, "object": least, "indirect": 1, "oblique": least})
+        phrases = sizes.phrases
+        options = ["subject", "subject", "subject"] if own_subject else []
+        options += ["time", "place", "companion", "manner"]
         if extracted != "object" and frame in ("transitive", "dative", "ditransitive", "dative_to"):
             options += ["object"] * 4
         if frame in ("ditransitive", "dative_to"):
@@ -110,8 +148,8 @@ class ClauseSampler:
         if front:
             options.append("front")
         for option in ("object", "oblique", "subject"):
-            if left and option in options and size[option] == 1 and random() < 0.85:
-                size[option] = 2
+            if left and option in options and phrases[option] == 1 and random() < 0.85:
+                phrases[option] = 2
                 left -= 1
         frequent = tense in ("present", "past", "can")
         while left:
@@ -119,76 +157,78 @@ class ClauseSampler:
                 return None
             index = int(random() * len(options))
             option = options[index]
-            if option in size:  # grows word by word
+            if option in phrases:  # grows word by word
                 limit = 5 if option == "subject" or (option == "object" and frame == "transitive") else 4
-                if size[option] < limit:
-                    size[option] += 1
+                if phrases[option] < limit:
+                    phrases[option] += 1
                     left -= 1
                     continue
-            elif option == "time" and question != "when" and not fronted and left > frequency:
-                time = min(left, self.between(1 + frequency, 3))
-                left -= time
+            elif option == "time" and question != "when" and not sizes.front and left > sizes.frequency:
+                sizes.time = min(left, self.between(1 + sizes.frequency, 3))
+                left -= sizes.time
             elif option == "place" and left > 1:
-                place = min(left, self.between(2, 5))
-                left -= place
+                sizes.place = min(left, self.between(2, 5))
+                left -= sizes.place
             elif option == "companion" and left > 1 and "P" in verb.subjects:
-                companion = min(left, self.between(2, 4))
-                left -= companion
+                sizes.companion = min(left, self.between(2, 4))
+                left -= sizes.companion
             elif option == "manner" and verb.manner and not negated and question != "how":
-                manner = True
+                sizes.manner = True
                 left -= 1
-            elif option == "frequency" and frequent and time != 1 and not fronted:
-                frequency = True
+            elif option == "frequency" and frequent and sizes.time != 1 and not sizes.front:
+                sizes.frequency = True
                 left -= 1
-            elif option == "front" and not time and not frequency:
-                fronted = min(left, self.between(1, 3))
-                left -= fronted
+            elif option == "front" and not sizes.time and not sizes.frequency:
+                sizes.front = min(left, self.between(1, 3))
+                left -= sizes.front
             elif option == "very":
-                very = True
+                sizes.very = True
                 left -= 1
             options[index] = options[-1]
             options.pop()
-        if question == "how" and not verb.manner:
-            return None
-        definite = negated
-        nouns = tables.objects[verb]
-        if subject is None:
-            subject = self.phrases.nominal(tables.subjects[verb], size["subject"], subject=True, definite=definite)
-        clause = Clause(subject, verb, tense, negated, question=question)
+        return None if question == "how" and not verb.manner else sizes
+
+    def _complements(self, clause: Clause, sizes: _Sizes, extracted: str) -> bool:
+        """Give the clause what its verb asks for; False where these sizes cannot."""
+        verb, tables, phrases, definite = clause.verb, self.tables, sizes.phrases, clause.negated
+        frame, nouns = verb.frame, tables.objects[verb]
         if frame in ("transitive", "dative", "ditransitive", "dative_to") and extracted != "object":
-            clause.object = self.phrases.object(verb, nouns, size["object"], negated)
+            clause.object = self.phrases.object(verb, nouns, phrases["object"], definite)
             if clause.object is None:
-                return None
+                return False
         if frame in ("ditransitive", "dative_to"):
-            clause.indirect = self.phrases.nominal(tables.people, size["indirect"], definite=definite)
+            clause.indirect = self.phrases.nominal(tables.people, phrases["indirect"], definite=definite)
         elif frame == "prepositional":
             assert verb.preposition is not None
-            phrase = self.phrases.nominal(nouns, size["oblique"], definite=definite, coordinated=False)
+            phrase = self.phrases.nominal(nouns, phrases["oblique"], definite=definite, coordinated=False)
             clause.oblique = PrepositionalPhrase(verb.preposition, phrase)
         elif frame == "motion":
-            clause.oblique = self.phrases.direction(verb, size["oblique"], definite)
+            clause.oblique = self.phrases.direction(verb, phrases["oblique"], definite)
             if clause.oblique is None:
-                return None
+                return False
         elif frame == "copula":
-            clause.predicate = self.choose(tables.predicates[_kind(subject)])
-            clause.very = very
-        if manner:
+            clause.predicate = self.choose(tables.predicates[_kind(clause.subject)])
+            clause.very = sizes.very
+        return True
+
+    def _adjuncts(self, clause: Clause, sizes: _Sizes, past: bool) -> None:
+        tables, tense, definite = self.tables, clause.tense, clause.negated
+        if sizes.manner:
             clause.manner = self.choose(tables.manners)
-        if frequency:
+        if sizes.frequency:
             clause.frequency = self.choose(tables.frequencies)
-        if companion:
-            phrase = self.phrases.nominal(tables.people, companion - 1, definite=definite, coordinated=False)
+        if sizes.companion:
+            phrase = self.phrases.nominal(tables.people, sizes.companion - 1, definite=definite, coordinated=False)
             clause.companion = PrepositionalPhrase(WITH, phrase)
-        if place:
-            clause.place = self.phrases.place(place, definite)
-        if time:
-            clause.time = self.phrases.time(time, tense, past, frequency, negated)
-        if fronted:
-            if fronted == 1 and random() < 0.6:
+        if sizes.place:
+            clause.place = self.phrases.place(sizes.place, definite)
+        if sizes.time:
+            clause.time = self.phrases.time(sizes.time, tense, past, sizes.frequency, clause.negated)
+        if sizes.front:
+            if sizes.front == 1 and self.random() < 0.6:
                 clause.front = self.choose(tables.past_fronts if past else tables.fronts)
             else:
-                clause.front = self.phrases.time(fronted, tense, past, frequency, negated)
-        return None if _repeats_a_name(clause) else clause
+                clause.front = self.phrases.time(sizes.front, tense, past, sizes.frequency, clause.negated)
 
     def _tense(
         self, verb: Verb, past: bool, left: int, affirmative: bool, question: str | None

@@ -241,7 +241,7 @@ class Relative:
 
     clause: Clause
 
-    def render(self, noun: Noun, plural: bool) -> Piece:
+    def render(self) -> Piece:
         english, german, links, n, m = self.clause.render(FINAL)
         return english, comma(german), links, n, m
 

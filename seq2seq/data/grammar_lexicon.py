@@ -6,7 +6,6 @@ tell genders apart in the plural, so every agreement table below has four rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -301,28 +300,6 @@ class Lexicon:
             for row in _rows("adjectives")
         ]
         self.adverbials = [_fixed(row) for row in _rows("adverbials")]
-
-    def __len__(self) -> int:
-        """Number of lexical entries, closed classes included."""
-        closed: list[Mapping[str, object]] = [DETERMINERS, CONJUNCTIONS, PLACES, PRONOUNS, QUESTION_WORDS, JOINERS]
-        open_classes: list[Sequence[object]] = [self.nouns, self.verbs, self.adjectives, self.adverbials]
-        prepositions = {verb.preposition.english for verb in self.verbs if verb.preposition} | {
-            preposition.english for preposition in (INTO, TO, WITH, AFTER, BEFORE)
-        }
-        modals = len(TENSES) - 2
-        return sum(len(words) for words in [*closed, *open_classes, PEOPLE, CITIES]) + len(prepositions) + modals
-
-    def noun(self, english: str) -> Noun:
-        return next(noun for noun in self.nouns if noun.english[0] == english)
-
-    def verb(self, english: str, frame: str) -> Verb:
-        return next(verb for verb in self.verbs if (verb.english, verb.frame) == (english, frame))
-
-    def adjective(self, english: str) -> Adjective:
-        return next(adjective for adjective in self.adjectives if adjective.english == english)
-
-    def adverbial(self, english: str) -> Fixed:
-        return next(adverbial for adverbial in self.adverbials if adverbial.english == english)
 
 
 @lru_cache(maxsize=1)

@@ -135,8 +135,7 @@ class NounPhrase:
             piece = concatenate(piece, ("with", "mit", IDENTITY[1], 1, 1), self.attribute.render(DATIVE))
         if self.relative is not None:
             english_text, german_text, links, n, m = piece
-            clause = self.relative.render(self.noun, self.plural)
-            piece = concatenate((english_text, german_text + ",", links, n, m), clause)
+            piece = concatenate((english_text, german_text + ",", links, n, m), self.relative.render())
         return piece
 
 

@@ -21,6 +21,7 @@ from seq2seq.data.table import Table
 from seq2seq.data.tokenizer import TokenizerPair, TokenizerSettings, train_tokenizer
 from seq2seq.errors import UserError
 from seq2seq.interfaces import UNK, Batch
+from seq2seq.machine import cores
 
 logger = logging.getLogger(__name__)
 
@@ -160,7 +161,7 @@ def _encode(folder: Path, corpus: Corpus, split: str, tokenizers: TokenizerPair,
     table = corpus.load(split)
     largest = max(len(tokenizers.source), len(tokenizers.target))
     id_type = np.dtype(np.uint16 if largest <= 1 << 16 else np.int32)
-    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = cores()
     counts = {"pairs": 0, "empty": 0, "too_long": 0, "ratio": 0}
     kept: list[tuple[Integers, Integers, Integers]] = []
     with open(folder / "ids.bin", "wb") as stream:

@@ -6,6 +6,7 @@ import hashlib
 import logging
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -45,10 +46,14 @@ class EvaluationSplits:
         self.source_language = corpus.source_language
         self.target_language = corpus.target_language
         self.cache_dir = cache_dir
-        self._pairs = {split: list(corpus.read_pairs(split)) for split in corpus.splits() if split != "train"}
+        self._corpus = corpus
+
+    @cached_property
+    def _pairs(self) -> dict[str, list[Pair]]:
+        return {split: list(self._corpus.read_pairs(split)) for split in self.splits()}
 
     def splits(self) -> list[str]:
-        return list(self._pairs)
+        return [split for split in self._corpus.splits() if split != "train"]
 
     def load(self, split: str) -> Table:
         check_split(self, split)

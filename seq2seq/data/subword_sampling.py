@@ -8,7 +8,8 @@ from functools import lru_cache
 from heapq import heappop, heappush
 from random import Random
 
-SPACE = "\u2581"
+from seq2seq.interfaces import WORD_START
+
 CACHED = 100_000
 """Words whose possible segmentations are remembered."""
 
@@ -113,7 +114,7 @@ def resegment(pieces: Sequence[str], known: Mapping[str, float], draw: Draw, ran
     """The pieces of one text with each word drawn anew. Pieces that are not `known`, such as bytes, stay."""
     word = ""
     for piece in pieces:
-        if word and (piece not in known or piece.startswith(SPACE)):
+        if word and (piece not in known or piece.startswith(WORD_START)):
             yield from draw(word, random)
             word = ""
         if piece in known:

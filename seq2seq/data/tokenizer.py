@@ -16,16 +16,16 @@ import numpy as np
 import sentencepiece
 from numpy.typing import NDArray
 
-from seq2seq.data.subword_sampling import SPACE, Draw, bpe_sampler, resegment, unigram_sampler
+from seq2seq.data.subword_sampling import Draw, bpe_sampler, resegment, unigram_sampler
 from seq2seq.errors import UserError
 from seq2seq.files import atomic_write
-from seq2seq.interfaces import BOS, EOS, PAD, UNK
+from seq2seq.interfaces import BOS, EOS, PAD, UNK, WORD_START
 
 logger = logging.getLogger(__name__)
 
 KINDS = ("unigram", "bpe", "char", "word")
 NORMALIZATIONS = ("identity", "nfkc", "nmt_nfkc")
-ESCAPED_SPACE = "\ufdd1"  # a user's own SPACE, which is how SentencePiece writes a space
+ESCAPED_SPACE = "\ufdd1"  # a user's own WORD_START, which is how SentencePiece writes a space
 RESERVED = "\u2585"  # SentencePiece skips training sentences that hold it
 MOST = 1 << 24  # entries that a vocabulary may have; SentencePiece takes no number from 2**31 on
 THREADS = 4  # of training; fixed, because the number changes the model, and the machine must not
@@ -52,10 +52,6 @@ class Tokenizer:
             raise UserError("not a SentencePiece model: the tokenizer is damaged.") from error
         if special != [PAD, UNK, BOS, EOS]:
             raise UserError(f"special ids {special} are not {[PAD, UNK, BOS, EOS]}: a tokenizer from elsewhere?")
-
-    @classmethod
-    def from_bytes(cls, model: bytes) -> Tokenizer:
-        return cls(model)
 
     def to_bytes(self) -> bytes:
         return self._model
@@ -137,15 +133,15 @@ def _escape_one(text: str) -> str:
         text = text.replace("\n", " ")
     if text.isascii():
         return text
-    if SPACE in text:
-        text = text.replace(SPACE, ESCAPED_SPACE)
+    if WORD_START in text:
+        text = text.replace(WORD_START, ESCAPED_SPACE)
     return text.encode("utf-8", "replace").decode("utf-8")  # lone surrogates become "?"
 
 
 def _unescape(text: str) -> str:
-    if SPACE in text:  # a word model spells unknown words with their leading space in bytes
-        text = text.replace(SPACE, " ").removeprefix(" ")
-    return text.replace(ESCAPED_SPACE, SPACE).replace("\n", " ")
+    if WORD_START in text:  # a word model spells unknown words with their leading space in bytes
+        text = text.replace(WORD_START, " ").removeprefix(" ")
+    return text.replace(ESCAPED_SPACE, WORD_START).replace("\n", " ")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ LoaderState = dict[str, int]
 
 
 class Loader(Protocol):
-    """Batches of one epoch at a time, as `TranslationData.train_dataloader()`: each `iter` goes on where the state
+    """Batches of one epoch at a time, as `TranslationData.train_loader()`: each `iter` goes on where the state
     says, with the next epoch when one is done. The state's "epoch", "consumed" and "batches" tell where it is;
     it counts the batches handed over.
     """

@@ -48,7 +48,8 @@ class TrainerSettings:
     update. gradient_clip_val: largest norm of the gradient of the mean loss per token. val_check_interval: see
     `ValidationInterval`. log_every_n_steps: updates a history line. threads: CPU threads of torch (None: its own
     choice). matmul_precision: as torch's. max_skipped: non-finite updates in a row that end training.
-    validation_tokens: padded target tokens of an evaluation batch. compile: torch.compile encoder and decoder.
+    validation_tokens: most that an evaluation batch has of sentences x its longest side. compile: torch.compile encoder
+    and decoder.
     """
 
     accelerator: str = "cpu"
@@ -135,15 +136,13 @@ class Data(Protocol):
     """What training needs of `data.datamodule.TranslationData`, already prepared."""
 
     tokenizers: Any
-    trainer: Any
-    """The Trainer, from which `train_dataloader` learns which share of the data is this process's."""
 
     @property
     def fingerprint(self) -> str:
         """Of the corpus."""
         ...
 
-    def train_dataloader(self) -> Loader: ...
+    def train_loader(self, rank: int, world_size: int) -> Loader: ...
 
     def evaluation_batches(self, split: str, max_tokens: int) -> Iterable[Batch]: ...
 
@@ -226,14 +225,16 @@ def fit(
         [History(), Terminal(callbacks.progress), *observers],
     )
     lightning = trainer.build(run_dir, supervisor)
-    data.trainer = lightning
     seed_everything(seed, lightning.global_rank)
     with handlers_restored(), others_watched():
         lightning.fit(
             module,
-            train_dataloaders=BatchStream(data.train_dataloader, module.progress),
+            train_dataloaders=BatchStream(
+                lambda: data.train_loader(lightning.global_rank, lightning.world_size), module.progress
+            ),
             ckpt_path=first_readable(folder / LAST, folder / BEST),
         )
+    torch.set_float32_matmul_precision("highest")  # as whoever loads the model will translate
     progress = module.progress
     if supervisor.interrupted:
         # Without one of its own, this process stops because another one was told to.

@@ -2,8 +2,7 @@
 
 import logging
 import re
-from itertools import chain, islice
-from types import SimpleNamespace
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -53,7 +52,7 @@ def test_an_epoch_is_the_filtered_training_text(root, joint, sampling):
     module = data(root, TokenizerSettings(vocabulary=300, joint=joint, sampling=sampling))
     module.prepare()
     seen = {}
-    for batch in module.train_dataloader():
+    for batch in module.train_loader():
         assert not seen.keys() & set(batch.rows.tolist())
         seen |= decoded(module, batch)
     expected = dict(enumerate(zip(lines("train", "x"), lines("train", "y"), strict=True)))
@@ -72,11 +71,6 @@ def test_evaluation_keeps_every_segment(root):
     sources, references = module.pairs("test")
     assert (sources, references) == (lines("test", "x"), lines("test", "y"))
     assert seen == dict(enumerate(zip(sources, references, strict=True)))
-    shares = [
-        [row for batch in module.evaluation_batches("test", 64, rank, 3) for row in batch.rows.tolist()]
-        for rank in range(3)
-    ]
-    assert sorted(chain.from_iterable(shares)) == list(range(30))
     with pytest.raises(UserError, match="no split 'dev'"):
         next(module.evaluation_batches("dev"))
 
@@ -113,7 +107,15 @@ def test_length_ratio(root):
     (root / "train.y").write_text("".join(line + "\n" for line in ["word " * 60, *lines("train", "y")[1:]]))
     for ratio, kept in ((3.0, False), (100.0, True)):
         module = data(root, length_ratio=ratio, max_length=200)
-        assert kept == (0 in {row for batch in module.train_dataloader() for row in batch.rows.tolist()})
+        assert kept == (0 in {row for batch in module.train_loader() for row in batch.rows.tolist()})
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_an_unreadable_test_set_is_told_before_tokenizers_are_trained(root, streaming):
+    (root / "test.y").write_text("one\n")
+    with pytest.raises(UserError, match=r"test\.x has 30 lines but .*test\.y has 1"):
+        data(root, streaming=streaming).prepare()
+    assert not list((root / "cache").glob("tokenizer*"))
 
 
 def test_nothing_left_is_an_error(root):
@@ -131,7 +133,7 @@ def test_a_second_start_builds_nothing(root, monkeypatch):
     second.prepare()
     second.prepare()
     assert second.sizes == first.sizes and second.tokenizers.state() == first.tokenizers.state()
-    for a, b in zip(first.train_dataloader(), second.train_dataloader(), strict=True):
+    for a, b in zip(first.train_loader(), second.train_loader(), strict=True):
         assert same(a, b)
 
 
@@ -158,28 +160,24 @@ def test_a_changed_corpus_tokenizer_or_filter_never_reuses_ids(root, change):
 def test_resume_from_any_place(root, sampling):
     settings = TokenizerSettings(vocabulary=320, sampling=sampling)
 
-    def stream(module):
+    def stream(loader):
         while True:
-            yield from module.train_dataloader()
+            yield from loader
 
-    whole = data(root, settings)
-    count = len(whole.train_dataloader())
+    whole = data(root, settings).train_loader()
+    count = len(whole)
     expected = list(islice(stream(whole), 2 * count + 3))
     for stop in (0, 1, count - 1, count, count + 2):
-        interrupted = data(root, settings)
+        interrupted = data(root, settings).train_loader()
         list(islice(stream(interrupted), stop))
-        resumed = data(root, settings)
-        resumed.train_dataloader().load_state_dict(interrupted.train_dataloader().state_dict())
+        resumed = data(root, settings).train_loader()
+        resumed.load_state_dict(interrupted.state_dict())
         for ours, theirs in zip(stream(resumed), expected[stop:], strict=False):
             assert same(ours, theirs), stop
 
 
 def test_processes_share_an_epoch(root):
-    shares = []
-    for rank in range(2):
-        module = data(root)
-        module.trainer = SimpleNamespace(global_rank=rank, world_size=2)
-        shares.append([batch.rows.tolist() for batch in module.train_dataloader()])
+    shares = [[batch.rows.tolist() for batch in data(root).train_loader(rank, 2)] for rank in range(2)]
     assert len(shares[0]) == len(shares[1])
     rows = [row for share in shares for batch in share for row in batch]
     assert len(rows) == len(set(rows)) == 297
@@ -193,7 +191,7 @@ def test_joined_segments_reach_the_model(root):
 
 
 def test_widths_are_rounded_up(root):
-    for batch in data(root, pad_to_multiple_of=8).train_dataloader():
+    for batch in data(root, pad_to_multiple_of=8).train_loader():
         assert batch.source.shape[1] % 8 == batch.target_in.shape[1] % 8 == 0
 
 

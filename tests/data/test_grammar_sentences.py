@@ -13,14 +13,22 @@ HE, SHE, WE, THEY = Pronoun("he"), Pronoun("she"), Pronoun("we"), Pronoun("they"
 
 def np(text, plural=False, **more):
     """ "the old teacher" as a tree; the noun is given in the singular."""
-    *front, noun = text.split()
+    *front, last = text.split()
     determiner = front.pop(0) if front and front[0] in DETERMINERS else ""
-    adjectives = tuple(words.adjective(word) for word in front if word != "very")
-    return NounPhrase(determiner, words.noun(noun), plural, adjectives, "very" in front, **more)
+    adjectives = tuple(adjective(word) for word in front if word != "very")
+    return NounPhrase(determiner, noun(last), plural, adjectives, "very" in front, **more)
+
+
+def noun(english):
+    return next(noun for noun in words.nouns if noun.english[0] == english)
+
+
+def adjective(english):
+    return next(adjective for adjective in words.adjectives if adjective.english == english)
 
 
 def verb(english, frame):
-    return words.verb(english, frame)
+    return next(verb for verb in words.verbs if (verb.english, verb.frame) == (english, frame))
 
 
 def pp(preposition, phrase):
@@ -28,7 +36,7 @@ def pp(preposition, phrase):
 
 
 def adverb(english):
-    return words.adverbial(english)
+    return next(adverbial for adverbial in words.adverbials if adverbial.english == english)
 
 
 def pair(*parts, joiners=()):
@@ -51,9 +59,9 @@ SIMPLE = [
     (Clause(THEY, GET_UP, "past"), "They got up.", "Sie sind aufgestanden."),
     (Clause(SHE, GET_UP, "want"), "She wants to get up.", "Sie will aufstehen."),
     (Clause(SHE, GET_UP, negated=True), "She does not get up.", "Sie steht nicht auf."),
-    (Clause(HE, COPULA, predicate=words.adjective("tired")), "He is tired.", "Er ist müde."),
+    (Clause(HE, COPULA, predicate=adjective("tired")), "He is tired.", "Er ist müde."),
     (
-        Clause(np("the city"), COPULA, "past", True, predicate=words.adjective("old"), very=True),
+        Clause(np("the city"), COPULA, "past", True, predicate=adjective("old"), very=True),
         "The city was not very old.",
         "Die Stadt war nicht sehr alt.",
     ),
@@ -189,7 +197,7 @@ QUESTIONS = [
         "Wann muss er die Tür öffnen?",
     ),
     (
-        Clause(np("the dog"), COPULA, "past", predicate=words.adjective("hungry"), question=""),
+        Clause(np("the dog"), COPULA, "past", predicate=adjective("hungry"), question=""),
         "Was the dog hungry?",
         "War der Hund hungrig?",
     ),
@@ -214,7 +222,7 @@ def test_subordinate_clause_puts_the_finite_verb_last():
         (Clause(HE, INVITE, "should", object=ANNA), "he should invite Anna", "er Anna einladen sollte"),
         (Clause(HE, GO, "past", True, oblique=pp(INTO, np("the park"))), "he did not go into the park",
          "er nicht in den Park gegangen ist"),
-        (Clause(THEY, COPULA, predicate=words.adjective("happy")), "they are happy", "sie glücklich sind"),
+        (Clause(THEY, COPULA, predicate=adjective("happy")), "they are happy", "sie glücklich sind"),
     ]:  # fmt: skip
         assert pair(Complex(Clause(SHE, SLEEP), embedded("because", inner))) == (
             f"She sleeps because {english}.",
@@ -294,7 +302,7 @@ def test_relative_clause_inside_the_verb_bracket_and_at_the_end():
 
 
 def test_preposition_and_article_contract_only_without_a_relative_clause():
-    dog = np("the dog", relative=relative_clause(Clause(HE, SLEEP), words.noun("dog"), False))
+    dog = np("the dog", relative=relative_clause(Clause(HE, SLEEP), noun("dog"), False))
     of = DREAM.preposition
     assert pp(of, np("the dog")).render()[1] == "vom Hund"
     assert pp(of, dog).render()[1] == "von dem Hund, der schläft,"

@@ -9,7 +9,7 @@ from test_datamodule import SETTINGS, data, decoded, same
 from toy_text import lines
 
 from seq2seq.data import streaming
-from seq2seq.data.corpus import HubCorpus
+from seq2seq.data.corpus import FilesCorpus, HubCorpus
 from seq2seq.data.datamodule import TranslationData
 from seq2seq.data.tokenizer import TokenizerSettings
 from seq2seq.errors import UserError
@@ -20,15 +20,14 @@ def small_pools(monkeypatch):
     monkeypatch.setattr(streaming, "POOL", 70)
 
 
-def stream(module):
-    loader = module.train_dataloader()
+def stream(loader):
     while True:
         for batch in loader:
             yield batch, loader.state_dict()
 
 
 def a_pass(module):
-    return list(module.train_dataloader())
+    return list(module.train_loader())
 
 
 def test_a_pass_is_the_filtered_text_and_is_not_kept(root):
@@ -36,7 +35,8 @@ def test_a_pass_is_the_filtered_text_and_is_not_kept(root):
     expected = dict(enumerate(zip(lines("train", "x"), lines("train", "y"), strict=True)))
     for left_out in (3, 5, 7):
         del expected[left_out]
-    first, second = a_pass(module), a_pass(module)
+    loader = module.train_loader()
+    first, second = list(loader), list(loader)
     for batches in (first, second):
         seen = {}
         for batch in batches:
@@ -50,14 +50,24 @@ def test_a_pass_is_the_filtered_text_and_is_not_kept(root):
     assert not list((root / "cache").glob("*-train*"))
 
 
+def test_nothing_is_read_before_it_is_asked_for(root, monkeypatch):
+    read = []
+    pairs = FilesCorpus.read_pairs
+    monkeypatch.setattr(FilesCorpus, "read_pairs", lambda self, split: read.append(split) or pairs(self, split))
+    module = data(root, streaming=True)
+    assert not read
+    assert module.corpus.splits() == ["valid", "test"] and module.fingerprint
+    assert read.count("valid") == read.count("test") == 1
+
+
 @pytest.mark.parametrize("sampling", [0.0, 0.3])
 def test_resume_at_every_batch(root, sampling):
     settings = TokenizerSettings(vocabulary=320, sampling=sampling)
     count = len(a_pass(data(root, settings, streaming=True)))
-    expected = list(islice(stream(data(root, settings, streaming=True)), 2 * count + 2))
+    expected = list(islice(stream(data(root, settings, streaming=True).train_loader()), 2 * count + 2))
     for stop in range(1, count + 3):
-        resumed = data(root, settings, streaming=True)
-        resumed.train_dataloader().load_state_dict(expected[stop - 1][1])
+        resumed = data(root, settings, streaming=True).train_loader()
+        resumed.load_state_dict(expected[stop - 1][1])
         for (ours, _), (theirs, _) in zip(islice(stream(resumed), 4), expected[stop:], strict=False):
             assert same(ours, theirs), stop
     assert [state["epoch"] for _, state in expected] == [0] * count + [1] * count + [2] * 2
@@ -100,13 +110,13 @@ def test_what_cannot_be_streamed_is_refused(root):
 
 
 def test_states_of_another_order_are_refused(root):
-    state = data(root).train_dataloader().state_dict()
+    state = data(root).train_loader().state_dict()
     with pytest.raises(UserError, match=r"(?s)cannot resume: .*data\.streaming"):
-        data(root, streaming=True).train_dataloader().load_state_dict(state)
-    state = data(root, streaming=True).train_dataloader().state_dict()
+        data(root, streaming=True).train_loader().load_state_dict(state)
+    state = data(root, streaming=True).train_loader().state_dict()
     for module in (data(root), data(root, streaming=True, seed=2)):
         with pytest.raises(UserError, match="cannot resume"):
-            module.train_dataloader().load_state_dict(state)
+            module.train_loader().load_state_dict(state)
 
 
 @pytest.mark.parametrize("streaming", [True, False])

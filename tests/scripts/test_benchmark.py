@@ -77,7 +77,7 @@ def test_training_counts_what_it_trains_on(here: None, corpus: Path, capsys: pyt
     assert benchmark.main(command) == 0
     assert "target tok/s" in capsys.readouterr().out
     (run,) = written(output)["runs"]
-    batches = list(prepared(compose_training(settings)).train_dataloader())[2:5]
+    batches = list(prepared(compose_training(settings)).train_loader())[2:5]
     assert run["target_tokens"] == sum(int((batch.target_out != 0).sum()) for batch in batches)
     assert run["sentences_per_update"] * 3 == pytest.approx(sum(len(batch) for batch in batches))
     padded = sum(batch.target_in.numel() for batch in batches)

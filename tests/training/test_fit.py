@@ -14,7 +14,8 @@ from seq2seq.errors import UserError
 from seq2seq.interfaces import Batch, SampledAttention
 from seq2seq.training.checkpoint import model_weights, read_checkpoint
 from seq2seq.training.loss import Criterion
-from seq2seq.training.progress import random_state, restore_random_state, seed_everything
+from seq2seq.training.observers import Observer
+from seq2seq.training.progress import Progress, random_state, restore_random_state, seed_everything
 from seq2seq.training.schedule import Constant, InverseSqrt
 
 SGD = partial(torch.optim.SGD, lr=0.5)
@@ -50,11 +51,11 @@ def test_updates_are_those_of_a_plain_loop(tmp_path: Path, clip: float | None, a
     }
     toy_fit(tmp_path, model=toy_model(dropout=0.0), optimizer=SGD, schedule=Constant(), trainer=settings)
     model = toy_model(dropout=0.0)
-    loader = iter(ToyData().train_dataloader())
+    loader = iter(ToyData().train_loader())
     norms = [plain_update(model, [next(loader) for _ in range(accumulate)], 0.5, clip) for _ in range(4)]
     lines = [line for line in history(tmp_path) if "gradient_norm" in line]
     assert [line["gradient_norm"] for line in lines] == pytest.approx(norms, rel=1e-4)
-    trained = model_weights(read_checkpoint(tmp_path / "checkpoints/last.ckpt"))
+    trained = model_weights(read_checkpoint(tmp_path / "checkpoints/last.ckpt")["state_dict"])
     for name, value in model.state_dict().items():
         torch.testing.assert_close(trained[name], value, rtol=1e-4, atol=1e-6)
 
@@ -63,7 +64,7 @@ def test_history_tells_the_plain_nll_rates_and_tokens(tmp_path: Path) -> None:
     settings = {"max_steps": 3, "log_every_n_steps": 1, "val_check_interval": 100}
     result = toy_fit(tmp_path, model=toy_model(dropout=0.0), schedule=InverseSqrt(2), trainer=settings)
     first, second, third = (line for line in history(tmp_path) if "train_loss" in line)
-    batch = next(iter(ToyData().train_dataloader()))
+    batch = next(iter(ToyData().train_loader()))
     model = toy_model(dropout=0.0)
     logits = model.logits(
         model.decode(batch.target_in, model.encode(batch.source, batch.source_mask), batch.target_mask).features
@@ -99,10 +100,10 @@ def test_an_update_that_is_not_finite_is_skipped_whole(tmp_path: Path) -> None:
     result = toy_fit(tmp_path, model=model, optimizer=SGD, schedule=Constant(), trainer=settings)
     assert (result.updates, result.skipped_updates) == (3, 2)
     plain = toy_model(dropout=0.0)
-    for number, batch in zip(range(1, 6), ToyData().train_dataloader(), strict=False):
+    for number, batch in zip(range(1, 6), ToyData().train_loader(), strict=False):
         if number not in (2, 3):
             plain_update(plain, [batch], 0.5, None)
-    trained = model_weights(read_checkpoint(tmp_path / "checkpoints/last.ckpt"))
+    trained = model_weights(read_checkpoint(tmp_path / "checkpoints/last.ckpt")["state_dict"])
     for name, value in plain.state_dict().items():
         torch.testing.assert_close(trained[name], value, rtol=1e-4, atol=1e-6)
 
@@ -138,7 +139,7 @@ def test_too_many_in_a_row_end_training_with_the_last_good_state(tmp_path: Path)
         toy_fit(tmp_path, model=model, trainer={"max_skipped": 3, "max_steps": 50})
     saved = read_checkpoint(tmp_path / "checkpoints/last.ckpt")
     assert saved["seq2seq"]["progress"]["update"] == 10
-    assert all(value.isfinite().all() for value in model_weights(saved).values())
+    assert all(value.isfinite().all() for value in model_weights(saved["state_dict"]).values())
 
 
 def test_divergence_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -154,7 +155,7 @@ def test_weight_decay_spares_vectors(tmp_path: Path) -> None:
     optimizer = partial(torch.optim.SGD, lr=1.0, weight_decay=1.0)
     settings = {"max_steps": 1, "gradient_clip_val": 1e-9}
     toy_fit(tmp_path, optimizer=optimizer, schedule=Constant(), trainer=settings)
-    trained = model_weights(read_checkpoint(tmp_path / "checkpoints/last.ckpt"))
+    trained = model_weights(read_checkpoint(tmp_path / "checkpoints/last.ckpt")["state_dict"])
     for name, value in toy_model().state_dict().items():
         expected = torch.zeros_like(value) if value.ndim > 1 else value
         torch.testing.assert_close(trained[name], expected, rtol=0, atol=1e-6)
@@ -183,8 +184,19 @@ def test_random_states_come_back() -> None:
 def test_bfloat16_trains(tmp_path: Path) -> None:
     result = toy_fit(tmp_path, model=toy_model("transformer"), trainer={"precision": "bf16-mixed", "max_steps": 10})
     assert result.updates == 10 and result.skipped_updates == 0
-    weights = model_weights(read_checkpoint(tmp_path / "checkpoints/last.ckpt"))
+    weights = model_weights(read_checkpoint(tmp_path / "checkpoints/last.ckpt")["state_dict"])
     assert all(value.dtype == torch.float32 and value.isfinite().all() for value in weights.values())
+
+
+def test_coarser_products_end_with_the_training(tmp_path: Path) -> None:
+    seen = []
+
+    class Watch(Observer):
+        def update(self, progress: Progress) -> None:
+            seen.append(torch.get_float32_matmul_precision())
+
+    toy_fit(tmp_path, trainer={"matmul_precision": "medium", "max_steps": 2}, observers=(Watch(),))
+    assert set(seen) == {"medium"} and torch.get_float32_matmul_precision() == "highest"
 
 
 def test_it_learns_to_copy(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

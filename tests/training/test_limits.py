@@ -14,13 +14,13 @@ from seq2seq.training.trainer import TrainerSettings
 
 def test_epochs_end_training(tmp_path: Path) -> None:
     result = toy_fit(tmp_path, trainer={"max_steps": None, "max_epochs": 2, "val_check_interval": 1.0})
-    batches = len(ToyData().train_dataloader().sampler)
+    batches = len(ToyData().train_loader().sampler)
     assert (result.updates, result.epochs, result.stopped) == (2 * batches, 2.0, "max_epochs")
     assert [line["update"] for line in history(tmp_path) if "valid_bleu" in line] == [batches, 2 * batches]
 
 
 def test_an_update_begun_in_the_last_epoch_is_finished(tmp_path: Path) -> None:
-    batches = len(ToyData().train_dataloader().sampler)
+    batches = len(ToyData().train_loader().sampler)
     settings = {"max_steps": None, "max_epochs": 1, "accumulate_grad_batches": 2}
     assert toy_fit(tmp_path, trainer=settings).updates == math.ceil(batches / 2)
     assert batches % 2 == 1

@@ -61,7 +61,6 @@ class ToyData:
 
     tokenizers = ToyTokenizers()
     fingerprint = "toy"
-    trainer: Any = None
 
     def __init__(self, train: int = 150, valid: int = 11, max_tokens: int = 60, seed: int = 1) -> None:
         generator = np.random.default_rng(5)
@@ -73,11 +72,10 @@ class ToyData:
         }
         self.max_tokens, self.seed = max_tokens, seed
 
-    def train_dataloader(self) -> ToyLoader:
+    def train_loader(self, rank: int = 0, world_size: int = 1) -> ToyLoader:
         pairs = self.splits["train"]
         lengths = [np.array([len(pair[side]) for pair in pairs]) for side in (0, 1)]
-        place = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
-        return ToyLoader(TokenBatchSampler(*lengths, self.max_tokens, self.seed, None, 1, *place), pairs)
+        return ToyLoader(TokenBatchSampler(*lengths, self.max_tokens, self.seed, None, 1, rank, world_size), pairs)
 
     def evaluation_batches(self, split: str, max_tokens: int) -> Iterator[Batch]:
         pairs = self.splits[split]
@@ -164,16 +162,6 @@ class UnionLoader(ToyLoader):
 
 def union_of_two(data: ToyData) -> ToyData:
     """The same data, in one process as two would see it."""
-
-    class Place:
-        world_size = 2
-
-        def __init__(self, rank: int) -> None:
-            self.global_rank = rank
-
-    loaders = []
-    for rank in range(2):
-        data.trainer = Place(rank)
-        loaders.append(data.train_dataloader())
-    data.train_dataloader = lambda: UnionLoader(*loaders)
+    loaders = [data.train_loader(rank, 2) for rank in range(2)]
+    data.train_loader = lambda rank, world_size: UnionLoader(*loaders)
     return data
