@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig, OmegaConf
 
+from seq2seq.commands.starting import model_differences
 from seq2seq.errors import UserError
+
+if TYPE_CHECKING:
+    from seq2seq.training.averaging import Weights
+
+ALIKE = "Only alike models can be averaged, such as checkpoints of one run and of trainings that start from it."
 
 
 def main(config: DictConfig) -> int:
@@ -20,13 +26,17 @@ def main(config: DictConfig) -> int:
     output = Path(config.output)
     if output.exists():
         raise UserError(f"output={output} exists already\nGive another folder, or remove it first.")
-    first, *others = bundles = [load_bundle(name) for name in names]
-    for name, other in zip(names[1:], others, strict=True):
-        if other.config["model"] != first.config["model"] or other.tokenizers.state() != first.tokenizers.state():
-            raise UserError(f"{name} has another model or tokenizer than {names[0]}: only alike ones can be averaged")
-    states = {name: dict(bundle.model.state_dict()) for name, bundle in zip(names, bundles, strict=True)}
-    mean = average(names, states.__getitem__)
-    fill(first.model, mean, "the average")
-    dataclasses.replace(first).save(output)
+    first = load_bundle(names[0])
+
+    def load(name: str) -> Weights:
+        other = first if name == names[0] else load_bundle(name)
+        if found := model_differences(first.config["model"], other.config["model"]):
+            raise UserError(f"{name} has another model than {names[0]}: {'; '.join(found[:4])}\n{ALIKE}")
+        if other.tokenizers.state() != first.tokenizers.state():
+            raise UserError(f"{name} has another tokenizer than {names[0]}\n{ALIKE}")
+        return dict(other.model.state_dict())
+
+    fill(first.model, average(names, load), "the average")
+    first.save(output)
     print(output)
     return 0

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from seq2seq.errors import UserError
 
@@ -23,6 +26,19 @@ def config_dir() -> Path:
         if (folder / "train.yaml").is_file():
             return folder
     raise UserError(f"the configuration files are missing beside {package}\nInstall the package again.")
+
+
+def root_files(command: str) -> list[dict[str, Any]]:
+    """A command's own file, and those that its defaults list includes, such as train in compare.yaml."""
+    content = yaml.safe_load((config_dir() / f"{command}.yaml").read_text(encoding="utf-8"))
+    included = [entry for entry in content["defaults"] if isinstance(entry, str) and entry != "_self_"]
+    return [content, *(file for name in included for file in root_files(name))]
+
+
+def root_groups(command: str) -> set[str]:
+    """The config groups that the defaults lists of `root_files` choose from."""
+    entries = (entry for content in root_files(command) for entry in content["defaults"] if isinstance(entry, dict))
+    return {name for entry in entries for name in entry if not name.startswith("override ")}
 
 
 def groups(overrides: Iterable[str] = ()) -> dict[str, list[str]]:

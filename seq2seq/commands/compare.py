@@ -95,6 +95,8 @@ def known_baseline(config: DictConfig, folder: Path, names: Sequence[str]) -> st
     Raises:
         UserError: it is neither compared nor in the folder from before.
     """
+    from seq2seq.report.study import hypothesis_files
+
     baseline = config.baseline
     if baseline is None:
         return None
@@ -102,7 +104,7 @@ def known_baseline(config: DictConfig, folder: Path, names: Sequence[str]) -> st
         return f"{baseline}-seed{config.seeds[0]}"
     names_of_runs = [f"{name}-seed{seed}" for name in names for seed in config.seeds]
     before = [path.parent.name for path in folder.glob("*/metrics.json")]
-    before += [path.name.removesuffix(".txt").removesuffix(".hyp") for path in folder.glob("*.txt")]
+    before += [name for name, _ in hypothesis_files(folder)]
     if baseline not in (*names_of_runs, *before, *(name.rpartition("-seed")[0] for name in before)):
         raise UserError(
             f"baseline={baseline!r} is none of the compared systems{nearest(baseline, names)}\n"

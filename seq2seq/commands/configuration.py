@@ -24,6 +24,7 @@ from seq2seq.commands.choices import (
     option_file,
     own_files,
     readable,
+    root_groups,
     with_search_path,
 )
 from seq2seq.commands.suggestions import nearest
@@ -161,7 +162,7 @@ def help_text(command: str, arguments: Iterable[str] = ()) -> str:
     text = (config_dir() / f"{command}.yaml").read_text(encoding="utf-8")
     keys = re.sub(r"^  # hydra:\n(?:  - .*\n)*", "", text, flags=re.MULTILINE).split("\n# hydra:")[0].rstrip()
     lines = [f"usage: seq2seq {command} [key=value ...] [-m] [--cfg job] [--config-dir DIR]", "", keys, "", "Choices:"]
-    tops = _tops(command)
+    tops = root_groups(command)
     for group, options in groups().items():
         if group.split("/")[0] in tops and not group.endswith("/common"):
             lines.append(f"  {group}: {', '.join(options)}")
@@ -171,25 +172,13 @@ def help_text(command: str, arguments: Iterable[str] = ()) -> str:
     return "\n".join(lines)
 
 
-def _tops(command: str) -> set[str]:
-    """The config groups of a command's file and of those that it includes, such as train in compare.yaml."""
-    content: Any = OmegaConf.to_container(OmegaConf.load(config_dir() / f"{command}.yaml"))
-    found: set[str] = set()
-    for entry in content["defaults"]:
-        if isinstance(entry, dict):
-            found |= {str(name) for name in entry if not str(name).startswith("override ")}
-        elif entry != "_self_":
-            found |= _tops(entry)
-    return found
-
-
 def _option_text(file: Path) -> str:
-    """An option's file, after the files that it includes in the same place."""
+    """An option's file, and then the files that it includes in the same place."""
     text = file.read_text(encoding="utf-8")
     content: Any = OmegaConf.to_container(OmegaConf.create(text))
     included = [entry for entry in content.get("defaults", []) if isinstance(entry, str) and entry != "_self_"]
     there = (file.parent / f"{entry.removesuffix('@_here_')}.yaml" for entry in included)
-    return "\n".join([*map(_option_text, filter(Path.is_file, there)), text])
+    return "\n".join([text, *map(_option_text, filter(Path.is_file, there))])
 
 
 def explain(error: Exception, command: str, overrides: list[str]) -> str:
@@ -231,7 +220,7 @@ def explain(error: Exception, command: str, overrides: list[str]) -> str:
     refused = re.match(r"Could not override '(\w+)/([\w/]+)'", str(error))
     if refused and (owners := _having(*refused.groups())):
         return f"{refused[1]}/{refused[2]} goes with {' or '.join(f'{refused[1]}={owner}' for owner in owners)} only"
-    tops = _tops(command)
+    tops = root_groups(command)
     for override in overrides:
         key = key_of(override)
         if override.startswith("-") or "=" not in override:

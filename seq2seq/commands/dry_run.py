@@ -6,6 +6,7 @@ import resource
 import sys
 import time
 from collections.abc import Sized
+from itertools import islice
 
 from omegaconf import DictConfig
 
@@ -44,10 +45,10 @@ def dry_run(config: DictConfig, start: Bundle | None) -> int:
     for name, size in parts.items():
         print(f"  {name:<10}{size:,}")
     optimizer = create_optimizer(build(config.optimizer), model.named_parameters(), parameter_kinds(model))
-    criterion, loader = Criterion(config.label_smoothing), data.train_dataloader()
-    tokens, began = 0, time.perf_counter()
-    for number, batch in zip(range(STEPS), loader, strict=False):
-        if not number:
+    criterion, loader = Criterion(config.label_smoothing), data.train_loader()
+    tokens, batches, began = 0, 0, time.perf_counter()
+    for batch in islice(loader, STEPS):
+        if not batches:
             shapes = f"source {tuple(batch.source.shape)}, target {tuple(batch.target_in.shape)}"
             print(f"batch       {shapes}, {int(batch.target_mask.sum()):,} target tokens")
             began = time.perf_counter()
@@ -56,17 +57,16 @@ def dry_run(config: DictConfig, start: Bundle | None) -> int:
         (loss.loss / loss.tokens).backward()
         optimizer.step()
         optimizer.zero_grad()
-        tokens += int(loss.tokens)
-        print(f"update {number + 1}    loss {loss.loss.item() / loss.tokens.item():.3f} a token")
-    rate = tokens / (time.perf_counter() - began)
+        tokens, batches = tokens + int(loss.tokens), batches + 1
+        print(f"update {batches}    loss {loss.loss.item() / loss.tokens.item():.3f} a token")
+    seconds = time.perf_counter() - began
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
-    print(f"speed       {rate:,.0f} target tokens/s" + " on the CPU" * (config.trainer.accelerator != "cpu"))
+    where = " on the CPU" * (config.trainer.accelerator != "cpu")
+    print(f"speed       {tokens / seconds:,.0f} target tokens/s{where}")
     print(f"memory      {memory:,.0f} MiB at its peak so far")
     if isinstance(loader, Sized):
-        minutes = len(loader) * tokens / STEPS / rate / 60
-        print(f"an epoch    {len(loader):,} batches, about {minutes:.1f} minutes")
+        print(f"an epoch    {len(loader):,} batches, about {len(loader) * seconds / batches / 60:.1f} minutes")
     if steps := trainer.limits().max_steps:
-        print(
-            f"training    {steps:,} updates, about {steps * tokens / STEPS / rate / 60:.1f} minutes without validation"
-        )
+        minutes = steps * trainer.accumulate_grad_batches * seconds / batches / 60
+        print(f"training    {steps:,} updates, about {minutes:.1f} minutes without validation")
     return 0

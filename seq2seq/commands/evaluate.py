@@ -11,12 +11,13 @@ from omegaconf import DictConfig, OmegaConf
 
 from seq2seq.commands.configuration import build
 from seq2seq.commands.console import talk_to
-from seq2seq.commands.runs import read_metrics, read_settings
+from seq2seq.commands.runs import read_metrics, read_settings, write_metrics
 from seq2seq.commands.scoring import score_split, test_splits, with_beam_size
-from seq2seq.commands.translate import chosen_search
+from seq2seq.commands.translate import typed_search
 from seq2seq.commands.validation import check_foreign
 from seq2seq.errors import UserError
 from seq2seq.files import atomic_write
+from seq2seq.inference.folders import run_folders, scored_folder
 
 if TYPE_CHECKING:
     from seq2seq.evaluation.comet import Comet
@@ -32,7 +33,7 @@ def main(config: DictConfig) -> int:
         raise UserError("hypotheses=FILE needs references=FILE and sources=FILE")
     if config.checkpoint is not None and any(files):
         raise UserError("references= and sources= go with hypotheses=; a checkpoint has the test sets of its corpus")
-    if config.checkpoint is None and (config.splits or config.data.root or chosen_search(config)):
+    if config.checkpoint is None and (config.splits or config.data.root or typed_search(config)):
         raise UserError("splits=, data.root= and search go with checkpoint=; hypotheses= are scored as they are")
     if config.beam_sizes and config.checkpoint is None:
         raise UserError("beam_sizes=[...] needs checkpoint=RUN: it translates anew with each")
@@ -83,7 +84,7 @@ def score_checkpoint(config: DictConfig, comet: Comet | None) -> dict[str, Any]:
     from seq2seq.data.tokenizer import TokenizerSettings
     from seq2seq.inference.translator import Translator
 
-    translator = Translator.load(config.checkpoint, config.device, chosen_search(config))
+    translator = Translator.load(config.checkpoint, config.device, typed_search(config))
     if translator.exported:
         raise UserError(
             f"checkpoint={config.checkpoint} is an export, which can translate but not be evaluated whole\n"
@@ -103,7 +104,7 @@ def score_checkpoint(config: DictConfig, comet: Comet | None) -> dict[str, Any]:
     tokenize = settings.get("tokenize", "13a") if config.tokenize is None else config.tokenize
     lowercase = settings.get("lowercase", False) if config.lowercase is None else config.lowercase
     output = None if config.output is None else Path(config.output)
-    chosen = chosen_search(config) or {}
+    chosen = typed_search(config) or {}
     changes, node = (chosen, settings.search) if isinstance(chosen, dict) else ({}, config.search)
     search: Any = OmegaConf.to_container(node, resolve=True)
     splits = {
@@ -121,7 +122,7 @@ def score_checkpoint(config: DictConfig, comet: Comet | None) -> dict[str, Any]:
         for split in test_splits(data, config.splits)
     }
     if comet is not None or config.beam_sizes:
-        record(Path(config.checkpoint), splits)
+        record(config.checkpoint, splits)
     return splits
 
 
@@ -139,11 +140,12 @@ def move_data(data: DictConfig, root: str) -> None:
         data.corpus[key] = root
 
 
-def record(run: Path, splits: dict[str, Any]) -> None:
-    """Add "comet" and "by_beam_size" to the metrics.json of a run's folder, where its scores are these scores."""
-    path = run / "metrics.json"
-    if not path.is_file():
+def record(checkpoint: str, splits: dict[str, Any]) -> None:
+    """Add "comet" and "by_beam_size" to the metrics.json of a checkpoint's run, where its scores are these scores."""
+    folder = scored_folder(checkpoint)
+    if folder is None:
         return
+    path = folder / "metrics.json"
     metrics = read_metrics(path)
     for split, entry in splits.items():
         known = metrics["splits"].get(split)
@@ -151,9 +153,7 @@ def record(run: Path, splits: dict[str, Any]) -> None:
             logger.warning("not kept in %s: it has no such scores of %s", path, split)
             continue
         known |= {key: entry[key] for key in ("comet", "by_beam_size") if key in entry}
-    with atomic_write(path) as stream:
-        json.dump(metrics, stream, indent=1, ensure_ascii=False)
-        stream.write("\n")
+    write_metrics(path, metrics)
 
 
 def run_settings(checkpoint: Path) -> DictConfig:
@@ -164,7 +164,7 @@ def run_settings(checkpoint: Path) -> DictConfig:
         settings = OmegaConf.create(read_checkpoint(checkpoint)["seq2seq"]["config"])
         assert isinstance(settings, DictConfig)
         return settings
-    for folder in (checkpoint, checkpoint.parent):
+    for folder in run_folders(checkpoint):
         if (folder / "config.yaml").is_file():
             settings = OmegaConf.create(read_settings(folder / "config.yaml"))
             if "data" in settings:

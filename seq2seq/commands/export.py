@@ -11,6 +11,7 @@ from omegaconf import DictConfig
 
 from seq2seq.commands.runs import read_metrics
 from seq2seq.errors import UserError
+from seq2seq.inference.folders import scored_folder
 
 FORMATS = ("bundle", "ctranslate2", "onnx")
 SAMPLE = 64
@@ -47,26 +48,15 @@ def main(config: DictConfig) -> int:
 
 def run_metrics(checkpoint: Path) -> dict[str, Any] | None:
     """metrics.json of the run whose folder, bundle or checkpoint this is."""
-    for folder in run_folders(checkpoint):
-        if (folder / "metrics.json").is_file():
-            return read_metrics(folder / "metrics.json")
-    return None
+    folder = scored_folder(checkpoint)
+    return None if folder is None else read_metrics(folder / "metrics.json")
 
 
 def run_sources(checkpoint: Path) -> list[str] | None:
     """The first source lines of the run's first test set; None if there is none beside the checkpoint."""
-    for folder in run_folders(checkpoint):
-        for path in sorted(folder.glob("*.src.txt")):
-            return read_sample(path)
-    return None
-
-
-def run_folders(checkpoint: Path) -> list[Path]:
-    """Where the run's own files can be: RUN, RUN/bundle's parent, RUN/checkpoints/best.ckpt's grandparent."""
-    path = checkpoint.resolve()
-    if path.is_dir():
-        return [path, path.parent] if path.name == "bundle" else [path]
-    return [path.parent.parent] if path.parent.name == "checkpoints" else []
+    folder = scored_folder(checkpoint)
+    path = None if folder is None else min(folder.glob("*.src.txt"), default=None)
+    return None if path is None else read_sample(path)
 
 
 def read_sample(path: Path) -> list[str]:

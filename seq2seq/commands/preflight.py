@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+from collections.abc import Sized
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
@@ -12,6 +14,7 @@ from seq2seq.commands.scoring import test_splits
 from seq2seq.commands.starting import create_model, training_data
 from seq2seq.commands.validation import check_data
 from seq2seq.errors import UserError
+from seq2seq.search.penalties import NO_COVERAGE
 
 if TYPE_CHECKING:
     from seq2seq.data.datamodule import TranslationData
@@ -48,7 +51,7 @@ def check_values(config: DictConfig, start: Bundle | None) -> None:
         for name in ("tokenizer", "optimizer", "trainer", "callbacks", "schedule", "search", "logger")
     }
     if built["search"].ranking.coverage_penalty and not model.attends:
-        raise UserError("search.coverage_penalty needs attention weights, and this model has none; set it to 0")
+        raise UserError(NO_COVERAGE)
     create_optimizer(built["optimizer"], model.named_parameters(), parameter_kinds(model))
     data = training_data(config, start)
     check_split(data.corpus, "valid")
@@ -104,4 +107,26 @@ def warn(config: DictConfig, data: TranslationData) -> None:
             "trainer.val_check_interval=%s: a stream is validated at the end of a pass; for more, give a number of "
             "updates, such as 1000, or a time",
             interval,
+        )
+
+
+def warn_of_late_validation(config: DictConfig, data: TranslationData, processes: int) -> None:
+    """Say that trainer.max_steps is reached before a validation is due, so that none can end training or choose the
+    best checkpoint. Of a stream that is not known."""
+    trainer = build(config.trainer)
+    interval, last = trainer.val_check_interval, trainer.max_steps
+    if not isinstance(interval, float) or last is None:
+        return
+    loader = data.train_loader(0, processes)
+    if not isinstance(loader, Sized):
+        return
+    due = math.ceil(len(loader) * interval / trainer.accumulate_grad_batches)
+    if due > last:
+        logger.warning(
+            "trainer.val_check_interval=%s: its %d updates are more than trainer.max_steps=%d, so there is one "
+            "validation, at the end; for more, give a number of updates, such as %d, or a time",
+            interval,
+            due,
+            last,
+            max(1, last // 10),
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from omegaconf import DictConfig
 from seq2seq.commands.choices import search_path
 from seq2seq.commands.translate import finished, join, shard_paths
 from seq2seq.errors import UserError
+from seq2seq.machine import cores
 
 POLL = 0.05
 
@@ -35,7 +35,7 @@ def translate_in_processes(config: DictConfig, overrides: Sequence[str]) -> int:
         raise UserError(
             f"{config.output} was not begun by {count} processes\nGo on without processes=, or without resume=true."
         )
-    threads = config.threads or max(1, (os.cpu_count() or 1) // count)
+    threads = config.threads or max(1, cores() // count)
     commands = [
         [
             *(sys.executable, "-m", "seq2seq", "translate", *search_path(), *overrides),

@@ -26,13 +26,11 @@ from seq2seq.commands.workers import leading
 from seq2seq.errors import UserError
 from seq2seq.files import InUse, atomic_write, hold
 from seq2seq.inference.folders import checkpoint_name
+from seq2seq.report.configurations import OUTER, PLACES
 
 NEUTRAL = (
-    "run_dir", "test_splits", "dry_run", "logger", "data.cache_dir", "data.corpus.cache_dir", "data.root",
-    "data.corpus.root", "data.corpus.path", "trainer.max_time",
-    "trainer.max_steps", "trainer.max_epochs", "trainer.threads", "trainer.validation_tokens",
-    "trainer.log_every_n_steps", "callbacks.progress", "callbacks.patience", "callbacks.samples",
-    "callbacks.save_minutes", "callbacks.save_every_n_steps",
+    *OUTER, *PLACES, "dry_run", "trainer.max_time", "trainer.max_steps", "trainer.max_epochs",
+    "trainer.validation_tokens", "callbacks.patience",
 )  # fmt: skip
 """Keys that may differ when a run is taken up again: they change where, how long or how it is shown, not what is learnt
 until the old end (but for the last bits, by the number of threads). A schedule that follows a budget holds that budget
@@ -174,6 +172,12 @@ def read_metrics(path: Path) -> dict[str, Any]:
             "Remove it, and seq2seq train with the run's settings scores the run again."
         ) from error
     return metrics
+
+
+def write_metrics(path: Path, metrics: dict[str, Any]) -> None:
+    with atomic_write(path) as stream:
+        json.dump(metrics, stream, indent=1, ensure_ascii=False)
+        stream.write("\n")
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:

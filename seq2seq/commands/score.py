@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import zip_longest
 
 from omegaconf import DictConfig
 
-from seq2seq.commands.translate import chosen_search, paths
+from seq2seq.commands.translate import paths, typed_search
 from seq2seq.errors import UserError
 
 
@@ -18,15 +19,21 @@ def main(config: DictConfig) -> int:
 
     if config.format not in ("text", "jsonl"):
         raise UserError(f"format={config.format!r} is unknown; choose text or jsonl")
-    translator = Translator.load(paths(config.checkpoint), config.device, chosen_search(config))
+    translator = Translator.load(paths(config.checkpoint), config.device, typed_search(config))
     pairs = list(line_pairs(config.sources, config.translations))
-    for scored in translator.score([source for source, _ in pairs], [target for _, target in pairs]):
+    if cut := sum(not finished for _, _, finished in pairs):
+        print(
+            f"warning: {cut} translations were cut at the maximum length; they are scored as if they ended there",
+            file=sys.stderr,
+        )
+    for scored in translator.score([source for source, _, _ in pairs], [target for _, target, _ in pairs]):
         print(f"{scored.score:.6f}" if config.format == "text" else json.dumps(asdict(scored), ensure_ascii=False))
     return 0
 
 
-def line_pairs(sources: str, translations: str) -> Iterator[tuple[str, str | list[str]]]:
-    """Line-aligned pairs; from a .jsonl file the exact tokens that `translate` found.
+def line_pairs(sources: str, translations: str) -> Iterator[tuple[str, str | list[str], bool]]:
+    """Line-aligned source and translation, and whether that is finished; from a .jsonl file the exact tokens that
+    `translate` found.
 
     Raises:
         UserError: one file is longer, missing, not UTF-8 or not what its name says.
@@ -41,16 +48,19 @@ def line_pairs(sources: str, translations: str) -> Iterator[tuple[str, str | lis
                     shorter = sources if source is None else translations
                     raise UserError(f"{shorter} ends before line {number}: both files need as many lines")
                 text = translation.rstrip("\r\n")
-                found = tokens(text, f"{translations}:{number}") if translations.endswith(".jsonl") else text
-                yield source.rstrip("\r\n"), found
+                jsonl = translations.endswith(".jsonl")
+                found, finished = tokens(text, f"{translations}:{number}") if jsonl else (text, True)
+                yield source.rstrip("\r\n"), found, finished
     except OSError as error:
         raise UserError(f"{error.filename}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{sources} or {translations} is not UTF-8: {error}") from error
 
 
-def tokens(line: str, where: str) -> list[str]:
+def tokens(line: str, where: str) -> tuple[list[str], bool]:
+    """Of a translation, and whether it is finished. Lines that do not say so are."""
     try:
-        return [str(token) for token in json.loads(line)["tokens"]]
+        record = json.loads(line)
+        return [str(token) for token in record["tokens"]], record.get("finished", True)
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f'{where} is no line of seq2seq translate format=jsonl: it needs "tokens"') from error

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from seq2seq.data.corpus import check_split
 from seq2seq.errors import UserError
 from seq2seq.files import atomic_write
+from seq2seq.interfaces import EOS_PIECE
 from seq2seq.search import BeamSearch, GreedySearch, Search
 from seq2seq.search.options import Options
 
@@ -51,7 +52,8 @@ def score_split(
     beam_sizes: Sequence[int] = (),
 ) -> dict[str, Any]:
     """Translate and score one split; its entry in metrics.json. Texts and attention are written to `folder`, and the
-    group of each segment, where they have any, to SPLIT.groups.json.
+    group of each segment, where they have any, to SPLIT.groups.json. "decoding" counts the translations that were "cut"
+    at the maximum length, and the sources that were too long for one pass and "split".
 
     search: the plain configuration of the translator's search, which the entry repeats. comet: score with it too.
     beam_sizes: see `beam_effect`.
@@ -62,8 +64,10 @@ def score_split(
     sources, references = data.pairs(split)
     groups = segment_groups(data, split)
     began = time.perf_counter()
-    hypotheses = [one.text for one in translator.translate(sources)]
+    found = list(translator.translate(sources))
     seconds = time.perf_counter() - began
+    hypotheses = [one.text for one in found]
+    cut, parted = sum(not one.finished for one in found), sum(one.parts > 1 for one in found)
     entry = evaluate_texts(
         hypotheses,
         references,
@@ -74,14 +78,16 @@ def score_split(
         groups=groups,
     )
     model = translator.models[0]
-    found = likelihood(model, list(data.evaluation_batches(split)), translator.device)
-    nll = math.fsum(value for value, _ in found.values()) / sum(tokens for _, tokens in found.values())
+    losses = likelihood(model, list(data.evaluation_batches(split)), translator.device)
+    nll = math.fsum(value for value, _ in losses.values()) / sum(tokens for _, tokens in losses.values())
     entry |= {"nll": nll, "perplexity": math.exp(min(nll, 700)), "alignment_error_rate": None}
     if model.attends and "alignment" in data.table(split).column_names:
         entry["alignment_error_rate"] = alignment_error(translator, data, split)
     entry["decoding"] = {
         "seconds": round(seconds, 3),
         "sentences_per_second": round(len(sources) / seconds, 2),
+        "cut": cut,
+        "split": parted,
         "search": search,
     }
     if comet is not None:
@@ -89,14 +95,11 @@ def score_split(
     if beam_sizes:
         entry["by_beam_size"] = beam_effect(translator, sources, references, beam_sizes, tokenize, lowercase, groups)
     if folder is not None:
-        for kind, lines in (("src", sources), ("ref", references), ("hyp", hypotheses)):
-            with atomic_write(folder / f"{split}.{kind}.txt") as stream:
-                stream.writelines(f"{line}\n" for line in lines)
-        if groups is not None:
-            with atomic_write(folder / f"{split}.groups.json") as stream:
-                json.dump(groups, stream)
+        write_texts(folder, split, {"src": sources, "ref": references, "hyp": hypotheses}, groups)
         if model.attends:
             write_attention(translator, sources, folder / f"{split}.attention.jsonl")
+    if cut or parted:
+        logger.info("%s: %d translations cut at the maximum length, %d sources split as too long", split, cut, parted)
     logger.info(
         "%s: %s %.2f, chrF %.2f, perplexity %.2f",
         split,
@@ -106,6 +109,16 @@ def score_split(
         entry["perplexity"],
     )
     return entry
+
+
+def write_texts(folder: Path, split: str, texts: dict[str, list[str]], groups: list[int] | None) -> None:
+    """SPLIT.KIND.txt of each kind of text, and SPLIT.groups.json."""
+    for kind, lines in texts.items():
+        with atomic_write(folder / f"{split}.{kind}.txt") as stream:
+            stream.writelines(f"{line}\n" for line in lines)
+    if groups is not None:
+        with atomic_write(folder / f"{split}.groups.json") as stream:
+            json.dump(groups, stream)
 
 
 def reference_parts(data: TranslationData, split: str) -> list[list[str]] | None:
@@ -138,22 +151,23 @@ def beam_effect(
     groups: Sequence[int] | None = None,
 ) -> list[dict[str, Any]]:
     """What the beam does, all else being as in the translator's search: for each size {"beam_size", "bleu": {"score",
-    "low", "high"}, "length_ratio", "sentences_per_second"}."""
-    from seq2seq.evaluation.metrics import CorpusStatistics, bleu_metric
+    "low", "high"}, "length_ratio", "sentences_per_second", "cut"}, the last as in `score_split`."""
+    from seq2seq.evaluation.metrics import CorpusStatistics, bleu_metric, length_ratio
 
     searches = [with_beam_size(translator.search, size) for size in sizes]
     found = []
     for search in searches:
         began = time.perf_counter()
-        hypotheses = [one.text for one in translator.translate(sources, search=search)]
+        translations = list(translator.translate(sources, search=search))
         seconds = time.perf_counter() - began
+        hypotheses = [one.text for one in translations]
         bleu = CorpusStatistics(bleu_metric(tokenize, lowercase), hypotheses, references, groups)
-        ours, theirs = bleu.counts[:, :2].sum(axis=0)
         entry = {
             "beam_size": search.beam_size,
             "bleu": bleu.interval(),
-            "length_ratio": float(ours / theirs) if theirs else 0.0,
+            "length_ratio": length_ratio(bleu),
             "sentences_per_second": round(len(sources) / seconds, 2),
+            "cut": sum(not one.finished for one in translations),
         }
         logger.info("beam %d: BLEU %.2f", search.beam_size, bleu.score())
         found.append(entry)
@@ -172,7 +186,6 @@ def with_beam_size(search: Search, size: int) -> BeamSearch:
 def alignment_error(translator: Translator, data: TranslationData, split: str) -> float:
     """AER of the attention while the references are force-decoded, against the corpus' gold alignments."""
     from seq2seq.evaluation.alignment_error import alignment_error_rate, word_links
-    from seq2seq.search import GreedySearch
 
     sources, references = data.pairs(split)
     longest = max(map(len, data.tokenizers.target.encode(references)))
@@ -183,7 +196,7 @@ def alignment_error(translator: Translator, data: TranslationData, split: str) -
     forced = unsplit.translate(sources, search=search, alignment=True, prefixes=references)
     for reference, one in zip(references, forced, strict=True):
         pieces = data.tokenizers.target.pieces(data.tokenizers.target.encode([reference])[0])
-        source_pieces = [piece for piece in one.source_tokens if piece != "</s>"]
+        source_pieces = [piece for piece in one.source_tokens if piece != EOS_PIECE]
         assert one.alignment is not None
         predicted.append(word_links(one.alignment.numpy(), source_pieces, pieces))
     gold = [[(source, target) for source, target in links] for links in data.table(split).column("alignment")]
@@ -192,10 +205,13 @@ def alignment_error(translator: Translator, data: TranslationData, split: str) -
 
 def write_attention(translator: Translator, sources: Sequence[str], path: Path) -> None:
     """Attention over segments spread evenly over the set by length: {"row", "source", "target", "weights"} a line."""
+    from seq2seq.evaluation.lengths import spread
+
     by_length = sorted(range(len(sources)), key=lambda row: (len(sources[row].split()), row))
-    rows = sorted({by_length[len(sources) * place // PICTURES] for place in range(min(PICTURES, len(sources)))})
+    rows = sorted(by_length[place] for place in spread(len(sources), PICTURES))
+    translations = translator.translate_window([sources[row] for row in rows], alignment=True, numbers=rows)
     with atomic_write(path) as stream:
-        for row, one in zip(rows, translator.translate([sources[row] for row in rows], alignment=True), strict=True):
+        for row, one in zip(rows, translations, strict=True):
             record = one.record()
             if record.get("alignment"):
                 line = {"row": row, "source": one.source_tokens, "target": one.tokens, "weights": record["alignment"]}

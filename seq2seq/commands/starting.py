@@ -14,6 +14,7 @@ from seq2seq.commands.choices import key_of
 from seq2seq.commands.configuration import build
 from seq2seq.commands.runs import differences
 from seq2seq.errors import UserError
+from seq2seq.inference.card import short_name
 
 if TYPE_CHECKING:
     from seq2seq.data.datamodule import TranslationData
@@ -63,17 +64,22 @@ def _take_model(config: DictConfig, there: dict[str, Any], keys: Sequence[str], 
                 OmegaConf.update(taken, key.removeprefix("model."), OmegaConf.select(config, key))
         config.model = taken
     here: Any = OmegaConf.to_container(config.model, resolve=True)
-    kinds = [str(node["_target_"]).rpartition(".create_")[2] for node in (there, here)]
-    if kinds[0] != kinds[1]:
+    if (own := short_name(there)) != (asked := short_name(here)):
         raise UserError(
-            f"checkpoint={config.checkpoint} holds a model={kinds[0]}, not {kinds[1]}\nGive that, or leave model= out."
+            f"checkpoint={config.checkpoint} holds a model={own}, not {asked}\nGive that, or leave model= out."
         )
-    different = differences({"model": there}, {"model": here})
-    if found := [text for text in different if not text.partition(":")[0].endswith("dropout")]:
+    if found := model_differences(there, here):
         raise UserError(
             f"checkpoint={config.checkpoint} has other settings: {'; '.join(found)}\n"
             "Leave them out, and the checkpoint's are taken."
         )
+
+
+def model_differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    """`model.KEY: old -> new` for each setting of a model that differs, rates of dropout excepted: the same weights do
+    with any."""
+    found = differences({"model": one}, {"model": other})
+    return [text for text in found if not text.partition(":")[0].endswith("dropout")]
 
 
 def training_data(config: DictConfig, start: Bundle | None = None) -> TranslationData:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from collections.abc import Callable
@@ -19,12 +18,12 @@ from seq2seq.commands import runs
 from seq2seq.commands.choices import search_path
 from seq2seq.commands.configuration import Outcome, build
 from seq2seq.commands.console import hush, talk_to
-from seq2seq.commands.preflight import check_lengths, check_values, warn
+from seq2seq.commands.preflight import check_lengths, check_values, warn, warn_of_late_validation
 from seq2seq.commands.scoring import score_split, test_splits, write_word_counts
 from seq2seq.commands.starting import create_model, load_start, training_data, warn_of_tokenizer
 from seq2seq.commands.workers import by_joblib, concerned, in_worker, joined_by_others, launched, leading
 from seq2seq.errors import UserError
-from seq2seq.files import atomic_write
+from seq2seq.inference.card import short_name
 
 if TYPE_CHECKING:
     from seq2seq.data.datamodule import TranslationData
@@ -71,17 +70,33 @@ def train(config: DictConfig, folder: Path, choices: dict[str, Any], command: st
     if _told_finished(folder, config, settings, start):
         return 0
     check_values(config, start)
-    if by_joblib() and (str(config.trainer.devices), config.trainer.num_nodes) != ("1", 1):
-        raise UserError(
-            f"trainer.devices={config.trainer.devices}: a worker of hydra/launcher=joblib cannot start more processes\n"
-            "Leave it out, and the trainings run one after the other."
-        )
+    _check_processes(config)
     with launched(), runs.held(folder):
         if _told_finished(folder, config, settings, start):
             return 0
         runs.claim(folder, settings)
         with joined_by_others(folder):
             return _tell(folder, partial(_train, config, settings, folder, choices, command, start))
+
+
+def _check_processes(config: DictConfig) -> None:
+    """Raises UserError for a training in several processes where its other processes, which repeat the command line,
+    would not come to it: a sweeper that chooses trials by the outcomes of earlier ones does not tell them of these."""
+    trainer, hydra = config.trainer, HydraConfig.get()
+    if (str(trainer.devices), trainer.num_nodes) == ("1", 1):
+        return
+    asked = f"trainer.devices={trainer.devices} trainer.num_nodes={trainer.num_nodes}"
+    if by_joblib():
+        raise UserError(
+            f"{asked}: a worker of hydra/launcher=joblib cannot start more processes\n"
+            "Leave it out, and the trainings run one after the other."
+        )
+    sweeper = str(hydra.sweeper._target_).rpartition(".")[2]
+    if hydra.mode == RunMode.MULTIRUN and sweeper != "BasicSweeper" and not in_worker():
+        raise UserError(
+            f"{asked}: the other processes of a training cannot follow {sweeper} from trial to trial\n"
+            "Train on one device, give hydra/launcher=submitit_slurm, or list the values with hydra/sweeper=basic."
+        )
 
 
 def _told_finished(folder: Path, config: DictConfig, settings: dict[str, Any], start: Bundle | None) -> bool:
@@ -161,7 +176,7 @@ def _train(
     from seq2seq.training.trainer import fit
     from seq2seq.training.validation import bleu
 
-    build(config.trainer).build(folder)
+    lightning = build(config.trainer).build(folder)
     if start is not None:
         warn_of_tokenizer(config, HydraConfig.get().overrides.task)
     data = training_data(config, start)
@@ -170,6 +185,7 @@ def _train(
     seed_everything(config.seed, 0)
     model = create_model(config, start, data.vocabulary())
     check_lengths(config, model, data)
+    warn_of_late_validation(config, data, lightning.num_devices * lightning.num_nodes)
     result = fit(
         model,
         data,
@@ -186,9 +202,7 @@ def _train(
         score=partial(bleu, tokenize=config.tokenize, lowercase=config.lowercase),
     )
     if result.main:
-        known = {"model": _factory(config.model), "data": _factory(config.data.corpus), **choices, "command": command}
-        if start is not None:
-            known["model"] = _factory(config.model)
+        known = {"data": short_name(config.data.corpus), **choices, "command": command}
         finish(config, settings, folder, known, data, result)
     return 0
 
@@ -201,7 +215,7 @@ def finish(
     data: TranslationData,
     result: TrainingResult,
 ) -> None:
-    """Score the trained model on its test sets; write bundle/ and metrics.json. known: names of model, data, ..."""
+    """Score the trained model on its test sets; write bundle/ and metrics.json. known: names of data, ..."""
     from seq2seq.evaluation.metrics import bleu_name
     from seq2seq.inference.bundle import count_parameters, load_checkpoint
     from seq2seq.inference.translator import Translator
@@ -211,7 +225,8 @@ def finish(
     write_word_counts(data, folder / "word_counts.json")
     metrics = {
         "name": folder.name,
-        **{key: known.get(key) for key in ("model", "data", "experiment", "command")},
+        "model": short_name(config.model),
+        **{key: known.get(key) for key in ("data", "experiment", "command")},
         "checkpoint": config.checkpoint,
         "seed": config.seed,
         "languages": [data.source_language, data.target_language],
@@ -229,9 +244,7 @@ def finish(
                 translator, data, split, settings["search"], folder, config.tokenize, config.lowercase
             )
     bundle.save(folder / "bundle", metrics)
-    with atomic_write(folder / "metrics.json") as stream:
-        json.dump(metrics, stream, indent=1, ensure_ascii=False)
-        stream.write("\n")
+    runs.write_metrics(folder / "metrics.json", metrics)
     for split, scores in metrics["splits"].items():
         name = bleu_name(scores["bleu"]["signature"])
         print(f"{folder}  {split}  {name} {scores['bleu']['score']:.2f}  chrF {scores['chrf']['score']:.2f}")
@@ -244,8 +257,3 @@ def scores_of_before(folder: Path, result: TrainingResult) -> dict[str, Any]:
     metrics = runs.read_metrics(folder / "metrics.json")
     same = all(metrics["training"][key] == getattr(result, key) for key in ("updates", "best_update", "averaged"))
     return dict(metrics["splits"]) if same else {}
-
-
-def _factory(node: DictConfig) -> str:
-    """A short name for what a node builds, where no option's name is known."""
-    return str(node._target_).rpartition(".")[2].removeprefix("create_")

@@ -139,14 +139,14 @@ def load_translator(config: DictConfig) -> Translator:
 
     use_threads(config.threads)
     batching = Batching(config.max_tokens, config.window, config.max_source_length, config.long_lines)
-    return Translator.load(paths(config.checkpoint), config.device, chosen_search(config), batching, config.engine)
+    return Translator.load(paths(config.checkpoint), config.device, typed_search(config), batching, config.engine)
 
 
 def paths(value: Any) -> str | list[str]:
     return list(value) if OmegaConf.is_list(value) else str(value)
 
 
-def chosen_search(config: DictConfig) -> Search | dict[str, Any] | None:
+def typed_search(config: DictConfig) -> Search | dict[str, Any] | None:
     """The search that search= has chosen, else the single options that were typed, which change the checkpoint's own
     search; None if nothing was typed of it."""
     keys = [key_of(text) for text in HydraConfig.get().overrides.task]

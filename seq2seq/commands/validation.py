@@ -12,7 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from omegaconf import DictConfig, OmegaConf
 
-from seq2seq.commands.choices import MISPLACED, config_dir
+from seq2seq.commands.choices import MISPLACED, config_dir, root_files, root_groups
 from seq2seq.commands.suggestions import nearest
 from seq2seq.errors import UserError
 
@@ -40,7 +40,7 @@ TYPES: dict[str, Any] = {
 }
 """Of the plain keys of the root files; `command.key` goes before `key`."""
 
-TRUSTED = ("seq2seq.", "lightning.", "torch.optim.")
+TRUSTED = ("seq2seq.", "torch.optim.")
 """Packages whose classes a configuration may name."""
 
 
@@ -50,10 +50,8 @@ def check(config: DictConfig, command: str, ignore: Collection[str] = ()) -> Non
     Raises:
         UserError: a key that nothing reads, a value of the wrong type, or a `_target_` outside the trusted packages.
     """
-    own = OmegaConf.load(config_dir() / f"{command}.yaml")
-    included = [OmegaConf.load(config_dir() / f"{name}.yaml") for name in _includes(own)]
-    allowed = {str(key) for source in (own, *included) for key in source} - {"defaults", "hydra"}
-    allowed |= {group for source in (own, *included) for group in _groups(source)}
+    allowed = {str(key) for content in root_files(command) for key in content} - {"defaults", "hydra"}
+    allowed |= root_groups(command)
     if "experiment" in config:
         raise UserError(MISPLACED)
     for key in config:
@@ -189,15 +187,3 @@ def describe(hint: Any) -> str:
     if get_origin(hint) is list:
         return str(hint)
     return {type(None): "null", None: "null"}.get(hint, getattr(hint, "__name__", str(hint)))
-
-
-def _includes(config: Any) -> list[str]:
-    """Root files that a root file's defaults list names, such as `train` in compare.yaml."""
-    return [entry for entry in config.get("defaults", []) if isinstance(entry, str) and entry != "_self_"]
-
-
-def _groups(config: Any) -> Iterator[str]:
-    for entry in config.get("defaults", []):
-        if isinstance(entry, DictConfig):
-            for name in entry:
-                yield str(name).split()[-1].split("@")[0].split("/")[0]

@@ -62,8 +62,14 @@ def rows_of_lengths(sources: Sequence[str], low: int, high: int | None) -> list[
     return _inside([word_count(source) for source in sources], low, high)
 
 
+def spread(size: int, count: int) -> list[int]:
+    """`count` of the rows 0 to size - 1, spread evenly over them; all where there are no more."""
+    count = min(size, count)
+    return [size * place // count for place in range(count)]
+
+
 def bucket_label(low: int | None, high: int | None) -> str:
-    """What people read on an axis: '60+', '0', and with typographic dashes '10-19', '<= -11'."""
+    """What people read on an axis: '60+', '0', and with typographic signs '10-19', '<= -6'."""
     if low is None:
         return f"≤ {_signed(high)}"
     if high is None:

@@ -6,6 +6,7 @@ product instead of a gather, so that every length bucket can afford one. Where s
 groups of them are drawn.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,7 +28,12 @@ from seq2seq.evaluation.lengths import (
     words_of,
 )
 
+logger = logging.getLogger(__name__)
+
 REPEAT_ORDER = 4
+
+TOKENIZED = 100
+"""A text of which more lines end in a period that stands alone passes for tokenised, as it does with sacreBLEU."""
 
 
 class CorpusStatistics:
@@ -113,9 +119,8 @@ def evaluate_texts(
     Returns {"segments", "bleu", "chrf", "ter", "length_ratio", "repetition_rate", "retention", "by_length",
     "bootstrap"}. Each of the three metrics is {"score", "low", "high", "signature"}, the bounds a 95% interval, or None
     below FEWEST segments or groups; "ter" is None in a language for which there is no TER.
-    "length_ratio" is hypothesis tokens / reference tokens as BLEU counts them. "repetition_rate": `repetition_rate`, of
-    characters where the references are hardly spaced.
-    "retention": `retention`, or None. "by_length" lists the source-length buckets that hold a segment:
+    "length_ratio" and "retention" are what the functions of these names say; so is "repetition_rate", of characters
+    where the references are hardly spaced. "by_length" lists the source-length buckets that hold a segment:
     {"low", "high", "segments", "bleu", "chrf"}. With `reference_parts`, the parts each reference was joined from,
     "by_part" follows: `bleu_by_part`. "bootstrap" counts the `groups`, if there are any.
 
@@ -128,6 +133,13 @@ def evaluate_texts(
         )
     if not references:
         raise UserError("cannot score an empty test set; give at least one segment")
+    ending = sum(text.rstrip().endswith(" .") for text in hypotheses)
+    if tokenize != "none" and ending > TOKENIZED:
+        logger.warning(
+            "%d translations end in ' .', as tokenised text does, which tokenize=%s cuts again: see tokenize=none",
+            ending,
+            tokenize,
+        )
     bleu = CorpusStatistics(bleu_metric(tokenize, lowercase), hypotheses, references, groups)
     chrf = CorpusStatistics(CHRF(lowercase=lowercase), hypotheses, references, groups)
     edits = ter_metric(references)
@@ -137,8 +149,7 @@ def evaluate_texts(
         result[name] = None
         if statistics is not None:
             result[name] = {**statistics.interval(None, samples, seed), "signature": statistics.signature}
-    hypothesis_tokens, reference_tokens = bleu.counts[:, :2].sum(axis=0)
-    result["length_ratio"] = float(hypothesis_tokens / reference_tokens) if reference_tokens else 0.0
+    result["length_ratio"] = length_ratio(bleu)
     result["repetition_rate"] = repetition_rate(hypotheses, hardly_spaced(references))
     result["retention"] = retention(bleu, sources, samples, seed)
     result["by_length"] = [
@@ -165,6 +176,12 @@ def evaluate_texts(
     if groups is not None:
         result["bootstrap"]["groups"] = len(set(groups))
     return result
+
+
+def length_ratio(bleu: CorpusStatistics) -> float:
+    """Hypothesis tokens / reference tokens as BLEU counts them, 0 where there are none of these."""
+    hypothesis_tokens, reference_tokens = bleu.counts[:, :2].sum(axis=0)
+    return float(hypothesis_tokens / reference_tokens) if reference_tokens else 0.0
 
 
 def bleu_metric(

@@ -4,14 +4,18 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-IGNORED = (
-    "seed", "run_dir", "name", "experiment", "hydra", "logger", "test_splits", "data.cache_dir",
-    "data.corpus.cache_dir", "trainer.threads", "trainer.log_every_n_steps", "callbacks.progress", "callbacks.samples",
-    "callbacks.save_minutes", "callbacks.save_every_n_steps",
+OUTER = (
+    "run_dir", "logger", "test_splits", "data.cache_dir", "data.corpus.cache_dir", "trainer.threads",
+    "trainer.log_every_n_steps", "callbacks.progress", "callbacks.samples", "callbacks.save_minutes",
+    "callbacks.save_every_n_steps",
 )  # fmt: skip
-"""Keys that name, place, speed up or show a run without changing what is trained."""
+"""Keys that place, speed up or show a run without changing what is trained."""
+
+IGNORED = (*OUTER, "seed", "name", "experiment", "hydra")
+"""Keys in which systems never count as different."""
 
 PLACES = ("data.root", "data.corpus.root", "data.corpus.path")
+"""Where a corpus lies."""
 
 
 def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[tuple[str, str, str]]:

@@ -82,7 +82,7 @@ def collect(folders: str | Path | Sequence[str | Path], systems: Mapping[str, st
             if run is not None:
                 runs.append(run)
         if not _is_run(root):
-            for name, file in _hypothesis_files(root):
+            for name, file in hypothesis_files(root):
                 try:
                     outside[name if name not in outside else str(file)] = _lines(file)
                 except UserError as error:
@@ -196,7 +196,8 @@ def _bare_test_sets(root: Path) -> list[Run]:
     return [Run(name="", folder=None, metrics={"splits": {}}, texts=texts)] if texts else []
 
 
-def _hypothesis_files(root: Path) -> Iterator[tuple[str, Path]]:
+def hypothesis_files(root: Path) -> Iterator[tuple[str, Path]]:
+    """The outputs of other systems beside the runs, by name."""
     for path in sorted(root.glob("*.txt")):
         if not path.name.endswith((".src.txt", ".ref.txt")):
             yield path.name.removesuffix(".txt").removesuffix(".hyp"), path

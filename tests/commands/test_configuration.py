@@ -43,6 +43,7 @@ REFUSED = {
     "a negative length": (["data.max_length=-1"], ["max_length", "-1"]),
     "a time that is none": (["trainer.max_time=soon"], ["max_time", "soon"]),
     "a foreign target": (["model._target_=os.system"], ["os.system"]),
+    "a target of Lightning's": (["callbacks._target_=lightning.pytorch.Trainer"], ["lightning", "is refused"]),
     "an added key": (["+model.depth=3"], ["model.depth"]),
     "an added root key": (["+speed=3"], ["speed", "seed"]),
     "a text for the seed": (["seed=one"], ["seed", "int"]),
@@ -187,6 +188,16 @@ def test_a_comparison_is_refused_before_its_first_training(
     assert not folder.exists()
 
 
+def test_the_texts_of_a_test_set_are_no_baseline(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for name in ("test.ref", "online.hyp"):
+        (tmp_path / f"{name}.txt").touch()
+    command = ["compare", "models=[rnn]", f"run_dir={tmp_path}", f"data.cache_dir={tmp_path}", "seed=1"]
+    assert run([*command, "baseline=test.ref"]) == 2
+    assert "baseline='test.ref' is none of the compared systems" in capsys.readouterr().err
+    assert run([*command, "baseline=online"]) == 2
+    assert "give seeds=[...]" in capsys.readouterr().err  # what is looked at next
+
+
 @pytest.mark.parametrize("name", ["../out", ".hidden", "a/b", ".."])
 def test_a_system_stays_in_its_folder(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["compare", f"systems={{{name}: []}}"]) == 2
@@ -259,6 +270,11 @@ def test_every_choice_composes_and_checks(group: str, option: str) -> None:
     root = ["data.root=somewhere"] if group == "data" and option != "grammar" else []
     config = configuration.compose("train", [*model, f"{group}={option}", *root, "trainer.max_time=00:01:00:00"])
     check(config, "train", ignore=("hydra",))
+
+
+def test_multi30k_of_the_hub_can_be_pinned() -> None:
+    config = configuration.compose("train", ["data=multi30k", "data.revision=1a2b3c"])
+    assert configuration.build(config.data.corpus).revision == "1a2b3c"
 
 
 def test_plain_values_are_held_against_hints() -> None:

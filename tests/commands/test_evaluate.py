@@ -77,6 +77,15 @@ def test_scores_of_other_settings_are_not_added(folder: Path, capsys: pytest.Cap
     assert metrics(folder) == before
 
 
+def test_a_bundle_belongs_to_its_run(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder / "bundle")
+    assert run(["evaluate", "checkpoint=.", "beam_sizes=[3]"]) == 0
+    found = json.loads(capsys.readouterr().out)["test"]["by_beam_size"]
+    assert metrics(folder)["splits"]["test"]["by_beam_size"] == found
+
+
 def test_comet_is_added_to_the_run(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """Trainings through Hydra's launchers and sweepers: the objective gets out, and so does an error."""
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import yaml
 from hydra.errors import MissingConfigException
 
 from seq2seq.cli import run
-from seq2seq.commands import compare, configuration
+from seq2seq.commands import compare, configuration, train
 from seq2seq.commands.runs import run_dir
 
 SMALL = [
@@ -36,6 +37,22 @@ def test_a_refused_trial_is_said_as_ever(
     assert run(["train", "-m", "experiment=grammar_sweep", *SMALL, "model.layers=choice(0,-1)"]) == 2
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert last.startswith("error: ") and "layers" in last
+
+
+def test_a_trial_is_not_shared_among_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(train, "_train", lambda *_: 0)
+    monkeypatch.setattr(train, "best_valid_bleu", lambda folder: 0.0)
+    sweep = ["train", "-m", "experiment=grammar_sweep", *SMALL, "hydra.sweeper.n_trials=1"]
+    assert run([*sweep, "trainer.devices=2", "trainer.strategy=ddp"]) == 2
+    printed = capsys.readouterr().err
+    assert "error: trainer.devices=2 trainer.num_nodes=1: the other processes" in printed
+    assert "OptunaSweeper" in printed and "hydra/sweeper=basic" in printed
+    monkeypatch.setenv("SUBMITIT_EXECUTOR", "slurm")  # whose tasks get one trial each
+    monkeypatch.setattr(train, "launched", nullcontext)
+    assert run([*sweep, "trainer.devices=2", "trainer.strategy=ddp"]) == 0
 
 
 def test_an_error_comes_back_from_another_process(

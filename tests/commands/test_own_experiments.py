@@ -1,6 +1,7 @@
 """Experiments (and any other choice) that a user keeps in a folder of their own: `--config-dir`."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -33,9 +34,11 @@ def test_an_experiment_of_ones_own_is_trained_and_compared(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     place = ["--config-dir", folder.name, f"data.cache_dir={tmp_path / 'cache'}"]
-    assert run(["train", "experiment=my_rnn", *place]) == 0
+    (folder / "model").mkdir()
+    shutil.copy(config_dir() / "model" / "rnn.yaml", folder / "model" / "mine.yaml")
+    assert run(["train", "experiment=my_rnn", "model=mine", *place]) == 0
     metrics = json.loads((tmp_path / "runs/my_rnn-seed1/metrics.json").read_text(encoding="utf-8"))
-    assert metrics["experiment"] == "my_rnn"
+    assert (metrics["experiment"], metrics["model"]) == ("my_rnn", "rnn")
     assert f"hydra.searchpath=['file://{folder}']".replace("t's", "t\\'s") in metrics["command"].replace("'\"'\"'", "'")
     assert run(["compare", *place, "experiments=[my_rnn,my_bahdanau]", "run_dir=study"]) == 0
     assert {path.parent.name for path in Path("study").glob("*/metrics.json")} == {"my_rnn-seed1", "my_bahdanau-seed1"}

@@ -176,6 +176,18 @@ def test_what_hardly_can_be_meant_is_said(files: Path, capsys: pytest.CaptureFix
     assert "trainer.val_check_interval=0.5: a stream is validated at the end of a pass" in printed
 
 
+@pytest.mark.parametrize("batches, warned", [(1, False), (2, True)])
+def test_an_epoch_longer_than_the_training_is_said(
+    batches: int, warned: bool, files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """200 pairs in batches of 10 are 20 an epoch."""
+    command = [*FILES, "data.root=text", "data.max_sentences=10", "test_splits=[]", "trainer.max_steps=10"]
+    updates = [f"trainer.accumulate_grad_batches={3 - batches}", "trainer.val_check_interval=1.0"]
+    assert run([*command, *updates]) == 0
+    said = "trainer.val_check_interval=1.0: its 20 updates are more than trainer.max_steps=10"
+    assert (said in capsys.readouterr().err) == warned
+
+
 def test_a_number_is_no_files_name(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*FILES, "data.root=text", "data.test=2016"]) == 2
     assert "split 'test': 2016 is not a file's name" in capsys.readouterr().err

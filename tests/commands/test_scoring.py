@@ -7,7 +7,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from seq2seq.commands.scoring import alignment_error, reference_parts, score_split, segment_groups, with_beam_size
+from seq2seq.commands.scoring import (
+    alignment_error,
+    reference_parts,
+    score_split,
+    segment_groups,
+    with_beam_size,
+    write_attention,
+)
 from seq2seq.data.datamodule import TranslationData
 from seq2seq.data.grammar import GrammarCorpus
 from seq2seq.data.tokenizer import TokenizerSettings
@@ -118,6 +125,40 @@ def test_segments_joined_in_several_ways_are_grouped(data: TranslationData, buil
     entry = score_split(translator, data, "test_joined", {}, tmp_path)
     assert entry["bootstrap"]["groups"] == 6 and entry["bleu"]["low"] is None
     assert json.loads((tmp_path / "test_joined.groups.json").read_text()) == groups
+
+
+def test_what_was_cut_and_split_is_counted(
+    data: TranslationData, build_model, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    size = data.vocabulary()["source_vocabulary"]
+    model = build_model("luong", ["model.width=8", "model.embedding_width=8"], source=size, target=size).eval()
+    config = describe({"_target_": "seq2seq.models.create_luong"}, None, data.tokenizers, "en", "de")
+    search = GreedySearch(max_length_a=0.0, max_length_b=1)
+    translator = Translator([Bundle(model, data.tokenizers, config)], search, Batching(max_source_length=30))
+    found = list(translator.translate(data.pairs("test")[0]))
+    cut, split = sum(not one.finished for one in found), sum(one.parts > 1 for one in found)
+    assert cut and 0 < split < len(found)
+    with caplog.at_level("INFO", "seq2seq"):
+        entry = score_split(translator, data, "test", {}, None, beam_sizes=[1])
+    assert (entry["decoding"]["cut"], entry["decoding"]["split"]) == (cut, split)
+    assert entry["by_beam_size"][0]["cut"] == cut
+    said = f"test: {cut} translations cut at the maximum length, {split} sources split as too long"
+    assert caplog.messages.count(said) == 1
+
+
+def test_the_attention_is_that_of_the_translations(data: TranslationData, build_model, tmp_path: Path) -> None:
+    """Also where they are drawn."""
+    size = data.vocabulary()["source_vocabulary"]
+    model = build_model("luong", ["model.width=8", "model.embedding_width=8"], source=size, target=size).eval()
+    config = describe({"_target_": "seq2seq.models.create_luong"}, None, data.tokenizers, "en", "de")
+    search = Sampling(max_length_a=0.0, max_length_b=5)
+    translator = Translator([Bundle(model, data.tokenizers, config)], search)
+    sources = data.pairs("test")[0]
+    found = list(translator.translate(sources))
+    write_attention(translator, sources, tmp_path / "attention")
+    lines = [json.loads(line) for line in (tmp_path / "attention").read_text().splitlines()]
+    assert [line["row"] for line in lines] != [*range(len(lines))]
+    assert all(line["target"] == found[line["row"]].tokens for line in lines)
 
 
 def test_another_beam_changes_nothing_else() -> None:

@@ -1,19 +1,26 @@
 """Translating from the command line. Most tests call it in this process: a start of its own costs seconds."""
 
+import gc
 import json
 import os
 import pickle
 import shutil
 import subprocess
 import sys
+import weakref
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import yaml
 
 from seq2seq.cli import run
+from seq2seq.commands import processes
 from seq2seq.commands.processes import device_of, run_together
 from seq2seq.commands.translate import Progress
+from seq2seq.inference import bundle
+from seq2seq.inference.bundle import Bundle, load_bundle
 from seq2seq.inference.stream import StreamReport
 
 ROOT = Path(__file__).parents[2]
@@ -109,6 +116,15 @@ def test_processes_share_out_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [device_of("cuda:1", 0), device_of("cpu", 3)] == ["cuda:1", "cpu"]
 
 
+def test_processes_share_out_the_cores_that_are_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5, 8, 9}, raising=False)
+    monkeypatch.setattr(processes, "run_together", lambda commands: started.extend(commands) or [1 for _ in commands])
+    run(["translate", BUNDLE, "input=in.txt", "output=out.txt", "processes=2"])
+    assert [part for one in started for part in one if part.startswith("threads=")] == ["threads=2"] * 2
+
+
 def test_shards_are_resumed_and_joined(capfd: pytest.CaptureFixture[str]) -> None:
     shards = [BUNDLE, "input=in.txt", "output=out.txt", "shard.count=3"]
     assert run(["translate", "-m", *shards, "shard.index=0,2"]) == 0
@@ -168,6 +184,12 @@ def test_json_lines_and_the_scores_that_score_gives_them(capsys: pytest.CaptureF
     assert run(["score", BUNDLE, "sources=in.txt", "translations=out.jsonl"]) == 0
     scores = [float(line) for line in capsys.readouterr().out.splitlines()]
     assert scores == pytest.approx([one["score"] for one in records], abs=2e-6)
+    records[3]["finished"] = records[7]["finished"] = False
+    Path("cut.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
+    assert run(["score", BUNDLE, "sources=in.txt", "translations=cut.jsonl"]) == 0
+    assert capsys.readouterr().err == (
+        "warning: 2 translations were cut at the maximum length; they are scored as if they ended there\n"
+    )
     Path("out.jsonl").write_text("not json\n" * 30)
     assert run(["score", BUNDLE, "sources=in.txt", "translations=out.jsonl"]) == 2
     assert "out.jsonl:1" in capsys.readouterr().err
@@ -179,6 +201,35 @@ def test_the_average_of_a_model_with_itself_translates_the_same() -> None:
     assert run(["translate", "checkpoint=mean", "input=in.txt", "output=out.txt"]) == 0
     assert Path("out.txt").read_text() == "".join(f"{one['text']}\n" for one in KNOWN)
     assert run(["average", twice, "output=mean"]) == 2
+
+
+def test_checkpoints_are_averaged_one_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loaded: list[weakref.ref[Any]] = []
+    alive: list[int] = []
+
+    def load(path: str) -> Bundle:
+        gc.collect()
+        alive.append(sum(model() is not None for model in loaded))
+        found = load_bundle(path)
+        loaded.append(weakref.ref(found.model))
+        return found
+
+    monkeypatch.setattr(bundle, "load_bundle", load)
+    for number in range(4):
+        shutil.copytree(KEPT / "bundle", str(number))
+    assert run(["average", "checkpoints=['0','1','2','3']", "output=mean"]) == 0
+    assert alive == [0, 1, 1, 1]  # the first, which takes the mean
+    other = yaml.safe_load(Path("1/config.yaml").read_text())
+    other["model"]["dropout"] = 0.5
+    Path("1/config.yaml").write_text(yaml.safe_dump(other))
+    assert run(["average", "checkpoints=['0','1']", "output=less_dropout"]) == 0
+    other["model"]["attention"]["alignment"]["_target_"] = "seq2seq.attention.HardAlignment"
+    Path("1/config.yaml").write_text(yaml.safe_dump(other))
+    assert run(["average", "checkpoints=['0','1']", "output=other"]) == 2
+    assert "1 has another model than 0: model.attention.alignment._target_: " in capsys.readouterr().err
+    assert not Path("other").exists()
 
 
 def test_an_exported_bundle_translates_the_same(capsys: pytest.CaptureFixture[str]) -> None:

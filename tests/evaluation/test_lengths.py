@@ -12,6 +12,7 @@ from seq2seq.evaluation.lengths import (
     length_differences,
     rows_by_length,
     split_like_reference,
+    spread,
 )
 
 CHINESE = "一个男人在公园里和他的狗一起玩耍、旁边有两个孩子看着。"
@@ -69,6 +70,11 @@ def test_length_differences_are_of_characters_where_words_have_no_spaces():
     reference = "今天我们在公园里看到一只很大的黑狗、它在草地上跑。"
     counted = length_differences([reference[:-2], reference], [reference] * 2)
     assert {(d["low"], d["high"]) for d in counted if d["segments"]} == {(-2, -1), (0, 0)}
+
+
+def test_rows_are_spread_evenly():
+    assert spread(9, 3) == [0, 3, 6] and spread(14, 12) == [0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12]
+    assert spread(3, 4) == [0, 1, 2] and spread(0, 4) == spread(4, 0) == []
 
 
 def test_length_differences_by_hand():

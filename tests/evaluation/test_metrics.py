@@ -293,3 +293,12 @@ def test_bad_input_is_refused_with_the_way_out():
         evaluate_texts([], [], [])
     with pytest.raises(UserError, match=r"no tokenizer '14a'.*13a"):
         evaluate_texts(["a"], ["a"], ["a"], tokenize="14a")
+
+
+def test_text_that_looks_tokenised_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    for lines, tokenize, count in ((101, "13a", 1), (101, "none", 0), (100, "13a", 0)):
+        caplog.clear()
+        hypotheses = ["ein Hund ."] * lines + ["ein Hund."] * 9
+        evaluate_texts(hypotheses, hypotheses, hypotheses, tokenize=tokenize, samples=2)
+        assert len(caplog.messages) == count, (lines, tokenize)
+        assert all("tokenize=none" in message for message in caplog.messages)
