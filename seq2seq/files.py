@@ -26,7 +26,7 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
+        os.chmod(temporary, 0o666 & ~umask())
         os.replace(temporary, path)
     except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
@@ -35,7 +35,8 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
         raise
 
 
-def _umask() -> int:
+def umask() -> int:
+    """The permissions that new files and folders of this process do without."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

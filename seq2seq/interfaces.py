@@ -16,6 +16,9 @@ from torch import Tensor, nn
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 """Ids of the special tokens; every tokenizer is trained with exactly these."""
+EOS_PIECE = "</s>"
+WORD_START = "\u2581"
+"""Begins a piece that begins a word (SentencePiece)."""
 
 Self = TypeVar("Self")
 
@@ -73,13 +76,6 @@ class DecoderOutput:
     sampling: SampledAttention | None = None
 
 
-class Memory(Protocol):
-    """What an encoder leaves for the decoder; each model has its own. mask (B, S) tells real source tokens."""
-
-    @property
-    def mask(self) -> Tensor: ...
-
-
 class State(Protocol):
     """A decoder's state for N = B x K rows, sentence-major (row b * K + k).
 
@@ -108,7 +104,7 @@ class Model(Protocol):
     """The most tokens, without EOS, that there are (learned) positions for; None: any number."""
 
     def encode(self, source: Tensor, mask: Tensor) -> Any:
-        """source (B, S), mask (B, S) -> Memory of B sentences."""
+        """source (B, S), mask (B, S) -> memory of B sentences, in a form of each model's own."""
         ...
 
     def decode(self, target_in: Tensor, memory: Any, target_mask: Tensor | None = None) -> DecoderOutput:
@@ -138,7 +134,7 @@ class OutputLayer(Protocol):
     """The last projection. Training fuses it with the loss, so it exposes its parameters instead of hiding them."""
 
     weight: nn.Parameter  # (V, D)
-    bias: nn.Parameter | None  # (V,)
+    bias: nn.Parameter  # (V,)
 
     def __call__(self, features: Tensor) -> Tensor: ...
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.process import fresh, peak_memory_mb
-from benchmarks.record import cores, markdown, spread
+from benchmarks.record import markdown, spread
 from benchmarks.settings import chosen, compose_training, new_model, prepared
 
 if TYPE_CHECKING:
@@ -136,6 +136,8 @@ def table(rows: list[dict[str, Any]], ratios: dict[str, float]) -> str:
 
 
 def threads(given: int | None) -> int:
+    from seq2seq.machine import cores
+
     return given or int(os.environ.get("OMP_NUM_THREADS") or cores())
 
 

@@ -25,6 +25,7 @@ class Record:
 
     def head(self) -> dict[str, Any]:
         from seq2seq.commands.runs import provenance
+        from seq2seq.machine import cores
 
         found = provenance()
         found.pop("machine")
@@ -95,7 +96,3 @@ def processor() -> str:
         return platform.processor()
     found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
     return found[1] if found else platform.processor()
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

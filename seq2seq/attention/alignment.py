@@ -14,6 +14,7 @@ from seq2seq.attention.memory import AttentionMemory
 from seq2seq.attention.scores import Score
 from seq2seq.errors import UserError
 from seq2seq.interfaces import AttentionOutput, SampledAttention
+from seq2seq.layers.precision import widened
 
 
 class Alignment(nn.Module):
@@ -81,8 +82,7 @@ class LocalPredictiveAlignment(Alignment):
     def centre(self, query: Tensor, lengths: Tensor) -> Tensor:
         """query (B, Q, Dq), lengths (B, 1) or (B, Q) -> p (B, Q), in float32 or wider."""
         logit: Tensor = self.vector(torch.tanh(self.hidden(query))).squeeze(-1)
-        wide = logit.float() if logit.dtype in (torch.float16, torch.bfloat16) else logit
-        return lengths * torch.sigmoid(wide)
+        return lengths * torch.sigmoid(widened(logit))
 
     def forward(self, score: Score, query: Tensor, memory: AttentionMemory, position: Tensor) -> AttentionOutput:
         centre = self.centre(query, memory.lengths).unsqueeze(-1)

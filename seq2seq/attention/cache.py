@@ -31,10 +31,10 @@ class KeyValueCache:
     starts: tuple[int, ...]
 
     @classmethod
-    def start(cls, layers: int, batch: int, heads: int, width: int, like: Tensor, rows: int = 1) -> KeyValueCache:
-        """Empty cache; width is that of one head, dtype and device are those of `like`."""
+    def start(cls, layers: int, batch: int, heads: int, width: int, like: Tensor) -> KeyValueCache:
+        """Empty cache, one row a sentence; width is that of one head, dtype and device are those of `like`."""
         store = like.new_empty(2, layers, batch, heads, 0, width)
-        visible = torch.ones(batch, rows, 0, dtype=torch.bool, device=like.device)
+        visible = torch.ones(batch, 1, 0, dtype=torch.bool, device=like.device)
         return cls(store[0], store[1], visible, None, ())
 
     @property

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from seq2seq.errors import UserError
+from seq2seq.layers.precision import widened
 
 
 def lengths_to_mask(lengths: Tensor, size: int | None = None) -> Tensor:
@@ -38,7 +39,7 @@ def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
     exactly zero off the mask. Computed in float32 or wider. A row with nothing to attend gets all zeros and passes no
     gradient.
     """
-    wide = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
+    wide = widened(scores)
     if mask is None:
         return torch.softmax(wide, dim=-1).to(scores.dtype)
     # The lowest finite number instead of -inf: an empty row then is uniform, not NaN, before it is zeroed.
@@ -46,10 +47,8 @@ def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
     return torch.where(mask, weights, 0.0).to(scores.dtype)
 
 
-def masked_log_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
+def masked_log_softmax(scores: Tensor, mask: Tensor) -> Tensor:
     """Logarithm of `masked_softmax`, with 0 (not -inf) off the mask, in float32 or wider."""
-    wide = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
-    if mask is None:
-        return torch.log_softmax(wide, dim=-1)
+    wide = widened(scores)
     logs = torch.log_softmax(torch.where(mask, wide, torch.finfo(wide.dtype).min), dim=-1)
     return torch.where(mask, logs, 0.0)

@@ -36,7 +36,7 @@ def model_card(config: Mapping[str, Any], parameters: int, metrics: Mapping[str,
     metrics = metrics or {}
     languages = config.get("languages") or {}
     source, target = languages.get("source") or "source", languages.get("target") or "target"
-    architecture = str(config["model"]["_target_"]).rpartition(".")[2].removeprefix("create_")
+    architecture = short_name(config["model"])
     vocabulary = config["vocabulary"]
     sizes = (
         f"{vocabulary['source']:,} joint"
@@ -70,6 +70,11 @@ def model_card(config: Mapping[str, Any], parameters: int, metrics: Mapping[str,
         "",
     ]
     return "\n".join(lines)
+
+
+def short_name(node: Mapping[str, Any]) -> str:
+    """What people call what a node builds: rnn of seq2seq.models.create_rnn."""
+    return str(node["_target_"]).rpartition(".")[2].removeprefix("create_")
 
 
 def _training(training: Mapping[str, Any]) -> list[str]:

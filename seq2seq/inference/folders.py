@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from seq2seq.files import umask
+
 CTRANSLATE2, ONNX = "ctranslate2", "onnx"
 EXPORTS = {CTRANSLATE2: "model.bin", ONNX: "onnx.json"}
 """By which file an export of each format is known."""
@@ -25,6 +27,19 @@ def checkpoint_name(path: Path) -> str:
     return path.parent.name if path.name in ("bundle", "checkpoints") and path.parent.name else path.name
 
 
+def run_folders(checkpoint: str | Path) -> list[Path]:
+    """Where the files of a checkpoint's run can be: in a run's folder, if that is given; else in the bundle, export or
+    .ckpt that is, or in the two folders around it."""
+    path = Path(checkpoint).resolve()
+    whole = any((path / part).is_dir() for part in ("bundle", "checkpoints"))
+    return [path] if whole else [path, *path.parents[:2]]
+
+
+def scored_folder(checkpoint: str | Path) -> Path | None:
+    """The one of `run_folders` with the run's scores, its metrics.json."""
+    return next((folder for folder in run_folders(checkpoint) if (folder / "metrics.json").is_file()), None)
+
+
 @contextmanager
 def new_folder(folder: str | Path) -> Iterator[Path]:
     """A temporary neighbour of `folder` to fill; it takes the name, in place of an older folder, once it is whole.
@@ -36,7 +51,7 @@ def new_folder(folder: str | Path) -> Iterator[Path]:
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     try:
         yield temporary
-        temporary.chmod(0o755)
+        temporary.chmod(0o777 & ~umask())
         replace_folder(temporary, folder)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)

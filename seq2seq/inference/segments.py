@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from seq2seq.errors import UserError
-
-WORD = "\u2581"
-"""Begins a piece that begins a word (SentencePiece)."""
+from seq2seq.interfaces import WORD_START
 
 SENTENCE_ENDS = tuple(".!?\u2026\u3002\uff01\uff1f\u0964\u061f")
 CLAUSE_ENDS = tuple(",;:\u060c\u3001\uff0c\uff1b")
@@ -42,7 +40,7 @@ def cut_points(pieces: Sequence[str], longest: int) -> list[int]:
 
 
 def _before_word(pieces: Sequence[str], place: int) -> bool:
-    return pieces[place].startswith(WORD)
+    return pieces[place].startswith(WORD_START)
 
 
 def _after(marks: tuple[str, ...]) -> Callable[[Sequence[str], int], bool]:

@@ -16,9 +16,7 @@ class OutputLayer(nn.Module):
     starts at zero.
     """
 
-    bias: nn.Parameter | None
-
-    def __init__(self, width: int, vocabulary: int, weight: nn.Parameter | None = None, bias: bool = True) -> None:
+    def __init__(self, width: int, vocabulary: int, weight: nn.Parameter | None = None) -> None:
         super().__init__()
         if width < 1 or vocabulary < 1:
             raise UserError(f"an output layer needs width > 0 and vocabulary > 0, got {width} and {vocabulary}")
@@ -27,12 +25,10 @@ class OutputLayer(nn.Module):
         elif weight.shape != (vocabulary, width):
             raise UserError(f"tied weight has shape {tuple(weight.shape)}, the output needs {(vocabulary, width)}")
         self.weight = weight
-        self.bias = nn.Parameter(torch.zeros(vocabulary)) if bias else None
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
 
     def forward(self, features: Tensor, out: Tensor | None = None) -> Tensor:
         """out: without gradients, memory (N, V) that the logits of features (N, D) may be written to."""
         if out is None or out.dtype != features.dtype:
             return F.linear(features, self.weight, self.bias)
-        if self.bias is None:
-            return torch.mm(features, self.weight.t(), out=out)
         return torch.addmm(self.bias, features, self.weight.t(), out=out)

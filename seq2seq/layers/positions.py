@@ -16,6 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from seq2seq.errors import UserError
+from seq2seq.layers.precision import widened
+
+BASE = 10000.0
+"""Wavelengths go from 2 pi to BASE times as long."""
 
 
 class PositionError(UserError):
@@ -44,15 +48,15 @@ class Positions(nn.Module):
 
 
 class SinusoidalPositions(Positions):
-    """PE(p, 2i) = sin(p / base^(2i/D)), PE(p, 2i+1) = cos(p / base^(2i/D)) (Vaswani et al. 2017, section 3.5).
+    """PE(p, 2i) = sin(p / 10000^(2i/D)), PE(p, 2i+1) = cos(p / 10000^(2i/D)) (Vaswani et al. 2017, section 3.5).
 
     Computed when asked for, so there is no longest position. PE(p + k) = R(k) PE(p) for a rotation R(k).
     """
 
-    def __init__(self, width: int, base: float = 10000.0):
+    def __init__(self, width: int):
         super().__init__()
         self.width = _even(width, "SinusoidalPositions: width")
-        self.register_buffer("frequencies", _frequencies(width, base), persistent=False)
+        self.register_buffer("frequencies", _frequencies(width), persistent=False)
         self.frequencies: Tensor
 
     def vectors(self, length: int, offset: int) -> Tensor:
@@ -145,14 +149,14 @@ class Rotation:
 
 
 class RotaryPositions(nn.Module):
-    """Rotary positions (Su et al. 2021): queries and keys are rotated by p / base^(2i/d), so that their dot product
+    """Rotary positions (Su et al. 2021): queries and keys are rotated by p / 10000^(2i/d), so that their dot product
     depends on contents and distance alone. width: of one attention head.
     """
 
-    def __init__(self, width: int, base: float = 10000.0):
+    def __init__(self, width: int):
         super().__init__()
         _even(width, "RotaryPositions: width")
-        self.register_buffer("frequencies", _frequencies(width, base), persistent=False)
+        self.register_buffer("frequencies", _frequencies(width), persistent=False)
         self.frequencies: Tensor
 
     def forward(self, length: int, offset: int = 0) -> Rotation:
@@ -167,12 +171,12 @@ def _even(width: int, name: str) -> int:
     return width
 
 
-def _frequencies(width: int, base: float) -> Tensor:
-    return torch.exp(torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(base) / width)).float()
+def _frequencies(width: int) -> Tensor:
+    return torch.exp(torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(BASE) / width)).float()
 
 
 def _angles(frequencies: Tensor, length: int, offset: int) -> Tensor:
     """(length, width / 2), in float32 or wider: half precision cannot tell far positions apart."""
-    wide = frequencies.float() if frequencies.dtype in (torch.float16, torch.bfloat16) else frequencies
+    wide = widened(frequencies)
     positions = torch.arange(offset, offset + length, device=wide.device, dtype=wide.dtype)
     return torch.outer(positions, wide)

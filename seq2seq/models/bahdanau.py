@@ -160,7 +160,7 @@ def create_bahdanau(
     joint_vocabulary: bool,
     attention: Attention,
     width: int = 256,
-    embedding_width: int = 256,
+    embedding_width: int | None = None,
     layers: int = 1,
     cell: str = "gru",
     readout: str = "tanh",
@@ -172,9 +172,10 @@ def create_bahdanau(
     """Bidirectional encoder (encoder_width / 2 each way; None: width) and attention decoder of `layers` layers each.
 
     attention: queries (decoder states) have `width` features, keys (encoder states) encoder_width. The decoder starts
-    from tanh(W h), h the right-to-left encoder state at the first word (appendix A.2.2). cell: "gru" or "lstm".
-    readout: "tanh" (faster) or "maxout" (the paper's).
+    from tanh(W h), h the right-to-left encoder state at the first word (appendix A.2.2). embedding_width None: width.
+    cell: "gru" or "lstm". readout: "tanh" (faster) or "maxout" (the paper's).
     """
+    embedding_width = width if embedding_width is None else embedding_width
     source_embedding, target_embedding, output = create_vocabulary_layers(
         source_vocabulary, target_vocabulary, joint_vocabulary, tie_embeddings, embedding_width, width, word_dropout
     )

@@ -131,7 +131,7 @@ def create_rnn(
     target_vocabulary: int,
     joint_vocabulary: bool,
     width: int = 256,
-    embedding_width: int = 256,
+    embedding_width: int | None = None,
     layers: int = 1,
     cell: str = "gru",
     bidirectional: bool = True,
@@ -144,10 +144,11 @@ def create_rnn(
 ) -> EncoderDecoder:
     """The fixed-context model.
 
-    cell: "gru" or "lstm". context: "every_step" (Cho et al. 2014) or "initial_state" (Sutskever et al. 2014, whose
-    model also has reverse_source=true, bidirectional=false, cell="lstm", layers=4). readout: "tanh" or "maxout"; with
-    context="initial_state" there is none, and it stays "tanh".
+    embedding_width None: width. cell: "gru" or "lstm". context: "every_step" (Cho et al. 2014) or "initial_state"
+    (Sutskever et al. 2014, whose model also has reverse_source=true, bidirectional=false, cell="lstm", layers=4).
+    readout: "tanh" or "maxout"; with context="initial_state" there is none, and it stays "tanh".
     """
+    embedding_width = width if embedding_width is None else embedding_width
     source_embedding, target_embedding, output = create_vocabulary_layers(
         source_vocabulary, target_vocabulary, joint_vocabulary, tie_embeddings, embedding_width, width, word_dropout
     )

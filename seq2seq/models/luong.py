@@ -126,7 +126,7 @@ def create_luong(
     joint_vocabulary: bool,
     attention: Attention,
     width: int = 256,
-    embedding_width: int = 256,
+    embedding_width: int | None = None,
     layers: int = 1,
     cell: str = "lstm",
     bidirectional: bool = True,
@@ -137,9 +137,10 @@ def create_luong(
 ) -> EncoderDecoder:
     """Encoder and decoder of `layers` layers each; every decoder layer starts from the encoder layer's final state.
 
-    attention: queries (top decoder states) and keys (top encoder states) both have `width` features. cell: "gru" or
-    "lstm". The paper's encoder reads in one direction (bidirectional=false).
+    attention: queries (top decoder states) and keys (top encoder states) both have `width` features. embedding_width
+    None: width. cell: "gru" or "lstm". The paper's encoder reads in one direction (bidirectional=false).
     """
+    embedding_width = width if embedding_width is None else embedding_width
     source_embedding, target_embedding, output = create_vocabulary_layers(
         source_vocabulary, target_vocabulary, joint_vocabulary, tie_embeddings, embedding_width, width, word_dropout
     )

@@ -7,12 +7,11 @@ from seq2seq.search.options import Search
 from seq2seq.search.penalties import Ranking
 from seq2seq.search.sampling import Sampling
 from seq2seq.search.scoring import Scored, score_pairs
-from seq2seq.search.steps import EnsembleState, decode_batch, ensemble_step, model_step
+from seq2seq.search.steps import decode_batch
 
 __all__ = [
     "METHODS",
     "BeamSearch",
-    "EnsembleState",
     "GreedySearch",
     "Ranking",
     "Sampling",
@@ -21,9 +20,7 @@ __all__ = [
     "SearchChoice",
     "chosen_search",
     "decode_batch",
-    "ensemble_step",
     "method_name",
-    "model_step",
     "score_pairs",
     "with_n_best",
     "with_options",

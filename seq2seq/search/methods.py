@@ -52,13 +52,12 @@ def with_options(search: Search, options: Mapping[str, Any]) -> Search:
     Raises:
         UserError: an option that the method does not have, or a value that it refuses.
     """
-    kind: Any = search
     for name in options:
         having = [method for method, each in METHODS.items() if name in {field.name for field in fields(each)}]
         if (own := method_name(search)) not in having:
             others = f", but of {' and '.join(f'search={method}' for method in having)}" if having else ""
             raise UserError(f"search.{name} is no option of {own} search{others}")
-    changed: Search = replace(kind, **options)
+    changed: Search = replace(search, **options)  # type: ignore[type-var]
     return changed
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from seq2seq.attention import lengths_to_mask
 from seq2seq.interfaces import BOS, EOS, PAD, Model
 from seq2seq.search.penalties import Coverage, Ranking
 from seq2seq.search.steps import LogProbabilities, mean_probability, start_decoding
@@ -40,7 +41,7 @@ def score_pairs(
     ends = [torch.tensor([*target, EOS], dtype=torch.long) for target in targets]
     target_out = pad_sequence(ends, batch_first=True, padding_value=PAD).to(source.device)
     lengths = torch.tensor([len(row) for row in rows], device=source.device)
-    target_mask = torch.arange(target_in.shape[1], device=source.device) < lengths[:, None]
+    target_mask = lengths_to_mask(lengths, target_in.shape[1])
     penalty: Tensor | float = 0.0
     if ranking.coverage_penalty:
         values, penalty = _by_steps(models, ranking, source, mask, target_in, target_out, lengths)

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 from starlette.types import Receive
 
 import seq2seq
 from seq2seq.errors import UserError
 from seq2seq.inference.translation import Translation
 from seq2seq.serving import messages, pages, sizes
-from seq2seq.serving.batcher import Batcher, Batching, QueueFull
+from seq2seq.serving.batcher import Batcher, Gathering, QueueFull
 from seq2seq.serving.limits import Limits
 from seq2seq.serving.messages import Problem, TranslateRequest, TranslateResponse
 from seq2seq.serving.metrics import Metrics
@@ -27,7 +27,6 @@ from seq2seq.serving.middleware import GONE, Admission, BodyLimit, Count, HeadAs
 from seq2seq.serving.quality import quality_by_length
 from seq2seq.serving.served import ServedModel
 
-PATHS = {"/translate", "/models", "/quality", "/health", "/metrics", "/", "/docs", "/openapi.json"}
 FREE = {"/health", "/metrics"}
 """Answered however many requests are under way."""
 PROBLEMS: dict[int | str, dict[str, Any]] = {
@@ -45,16 +44,16 @@ SHOWN = 10
 """Errors of a malformed request that are told: a body may hold hundreds of thousands."""
 
 
-def create_app(models: Sequence[ServedModel], limits: Limits, batching: Batching) -> FastAPI:
+def create_app(models: Sequence[ServedModel], limits: Limits, gathering: Gathering) -> FastAPI:
     """The service of `models`; each gets a queue and a thread, which live until the application shuts down."""
     metrics = Metrics()
     served = {model.name: model for model in models}
     batchers = {
-        name: Batcher(model.translator, batching, limits.queue, limits.search, metrics.batch_observer(name))
+        name: Batcher(model.translator, gathering, limits.queue, limits.search, metrics.batch_observer(name))
         for name, model in served.items()
     }
     for name, batcher in batchers.items():
-        metrics.watch_queue(name, partial(getattr, batcher, "waiting"))
+        metrics.watch_queue(name, batcher.waiting)
     descriptions = [model.description() for model in models]
     quality = quality_by_length({name: model.folder for name, model in served.items()})
     page = pages.main_page(descriptions, quality)
@@ -74,34 +73,10 @@ def create_app(models: Sequence[ServedModel], limits: Limits, batching: Batching
         lifespan=lifespan,
     )
     add_error_handlers(app)
-    app.add_middleware(BodyLimit, size=limits.body, seconds=limits.seconds)
-    app.add_middleware(HeadAsGet)
-    app.add_middleware(Admission, most=limits.connections, free=FREE)
-    app.add_middleware(Count, metrics=metrics, paths=PATHS)
 
     @app.post("/translate", response_model=TranslateResponse, responses=PROBLEMS, summary="Translate texts")
     async def translate(request: TranslateRequest, connection: Request) -> Response:
-        request.check(limits)
-        name = next(iter(served)) if request.model is None else request.model
-        if name not in served:
-            raise UserError(f"there is no model {name[:ECHO]!r}; served are {', '.join(served)}")
-        translator = served[name].translator
-        sources = await asyncio.to_thread(sizes.measure, translator, request.texts)
-        search = messages.resolve_search(
-            request.search, request.n_best, translator.search, limits, sizes.longest_part(translator), sources
-        )
-        alignment = request.alignment or request.heads
-        if alignment:
-            size = sum(sizes.attention_size(search, source, served[name].heads) for source in sources)
-            if size > limits.attention:
-                raise UserError(
-                    f"the attention of these texts could take {size} numbers; at most {limits.attention} are allowed: "
-                    "ask for shorter or fewer texts, or without alignment"
-                )
-        needed = [sizes.search_size(search, source) for source in sources]
-        futures = batchers[name].submit(request.texts, search, alignment, needed)
-        translations = await results(futures, connection.receive, limits.seconds)
-        body = await asyncio.to_thread(messages.render, name, translations, request.heads, request.references)
+        body = await answer(request, connection.receive, served, batchers, limits)
         return Response(body, media_type="application/json")
 
     @app.get("/models", summary="The served models")
@@ -131,11 +106,52 @@ def create_app(models: Sequence[ServedModel], limits: Limits, batching: Batching
     async def show_docs() -> Response:
         return HTMLResponse(pages.docs_page(app.openapi()), headers=pages.HEADERS)
 
+    app.add_middleware(BodyLimit, size=limits.body, seconds=limits.seconds)
+    app.add_middleware(HeadAsGet)
+    app.add_middleware(Admission, most=limits.connections, free=FREE)
+    app.add_middleware(Count, metrics=metrics, paths={route.path for route in app.routes if isinstance(route, Route)})
     return app
 
 
 class Gone(Exception):
     """The client has left before its answer."""
+
+
+async def answer(
+    request: TranslateRequest,
+    receive: Receive,
+    served: Mapping[str, ServedModel],
+    batchers: Mapping[str, Batcher],
+    limits: Limits,
+) -> bytes:
+    """A `TranslateResponse` in JSON. receive: tells when the client has gone.
+
+    Raises:
+        UserError: what the request asks for is unknown, or beyond the limits.
+        QueueFull: too many texts are waiting.
+        TimeoutError, Gone: see `results`.
+    """
+    request.check(limits)
+    name = next(iter(served)) if request.model is None else request.model
+    if name not in served:
+        raise UserError(f"there is no model {name[:ECHO]!r}; served are {', '.join(served)}")
+    translator = served[name].translator
+    sources = await asyncio.to_thread(sizes.measure, translator, request.texts)
+    search = messages.resolve_search(
+        request.search, request.n_best, translator.search, limits, translator.longest_part, sources
+    )
+    alignment = request.alignment or request.heads
+    if alignment:
+        size = sum(sizes.attention_size(search, source, served[name].heads) for source in sources)
+        if size > limits.attention:
+            raise UserError(
+                f"the attention of these texts could take {size} numbers; at most {limits.attention} are allowed: "
+                "ask for shorter or fewer texts, or without alignment"
+            )
+    needed = [sizes.search_size(search, source) for source in sources]
+    futures = batchers[name].submit(request.texts, search, alignment, needed)
+    translations = await results(futures, receive, limits.seconds)
+    return await asyncio.to_thread(messages.render, name, translations, request.heads, request.references)
 
 
 async def results(futures: Sequence[Future[Translation]], receive: Receive, seconds: float) -> list[Translation]:

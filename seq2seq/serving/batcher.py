@@ -24,7 +24,7 @@ class QueueFull(Exception):
 
 
 @dataclass(frozen=True)
-class Batching:
+class Gathering:
     """size: texts translated together at most. seconds: how long the first of them waits for others."""
 
     size: int = 64
@@ -64,13 +64,13 @@ class Batcher:
     def __init__(
         self,
         translator: Translator,
-        batching: Batching,
+        gathering: Gathering,
         capacity: int,
         size: int,
         observe: Callable[[int], Any] = lambda size: None,
     ) -> None:
         self._translator = translator
-        self._batching = batching
+        self._gathering = gathering
         self._capacity = capacity
         self._size = size
         self._observe = observe
@@ -80,7 +80,6 @@ class Batcher:
         self._thread = Thread(target=self._work, name="translate", daemon=True)
         self._thread.start()
 
-    @property
     def waiting(self) -> int:
         """Texts in the queue that are still wanted."""
         with self._changed:
@@ -143,9 +142,9 @@ class Batcher:
             self._changed.wait_for(lambda: self._queue or self._closed)
             if self._queue:
                 arrived = min(request[0].arrived for request in self._queue)
-                left = arrived + self._batching.seconds - time.monotonic()
-                self._changed.wait_for(lambda: self._length >= self._batching.size or self._closed, max(0.0, left))
-            return [self._take() for _ in range(min(self._batching.size, self._length))]
+                left = arrived + self._gathering.seconds - time.monotonic()
+                self._changed.wait_for(lambda: self._length >= self._gathering.size or self._closed, max(0.0, left))
+            return [self._take() for _ in range(min(self._gathering.size, self._length))]
 
     def _take(self) -> Job:
         """The next text of the request whose turn it is, which then waits for the others."""

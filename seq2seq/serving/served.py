@@ -13,7 +13,8 @@ import torch
 
 from seq2seq.errors import UserError
 from seq2seq.inference.bundle import Bundle, count_parameters
-from seq2seq.inference.folders import checkpoint_name
+from seq2seq.inference.card import short_name
+from seq2seq.inference.folders import checkpoint_name, scored_folder
 from seq2seq.inference.loading import find_device, load_model
 from seq2seq.inference.translator import Batching, Translator
 from seq2seq.search import SearchChoice, method_name
@@ -83,18 +84,12 @@ def _load(path: Path, name: str, device: torch.device, search: SearchChoice, bat
     return ServedModel(
         name=name,
         translator=translator,
-        folder=run_folder(path),
-        architecture=str(model["_target_"]).rpartition("create_")[2],
+        folder=scored_folder(path),
+        architecture=short_name(model),
         parameters=count_parameters(bundle.model) if isinstance(bundle, Bundle) else None,
         width=model.get("width"),
         heads=0 if attention is None else len(attention),
     )
-
-
-def run_folder(path: Path) -> Path | None:
-    """The folder with the scores of the checkpoint's run."""
-    folders = (path, path.parent, path.parent.parent)
-    return next((folder for folder in folders if (folder / "metrics.json").is_file()), None)
 
 
 def unique_names(names: Sequence[str]) -> list[str]:

@@ -20,15 +20,9 @@ class Source(NamedTuple):
     parts: int
 
 
-def longest_part(translator: Translator) -> int:
-    """Most source tokens, without the end mark, that go through the model at once."""
-    longest = translator.batching.max_source_length
-    return min(longest, translator.engine.longest_source or longest)
-
-
 def measure(translator: Translator, texts: Sequence[str]) -> list[Source]:
     """What each text becomes, or more."""
-    longest = longest_part(translator)
+    longest = translator.longest_part
     found = []
     for ids in translator.tokenizers.source.encode(list(texts)):
         tokens = len(ids) if translator.batching.long_lines == "split" else min(len(ids), longest)

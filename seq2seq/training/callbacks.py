@@ -14,7 +14,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from seq2seq.errors import UserError
 from seq2seq.interfaces import Model
 from seq2seq.training.averaging import RecentWeights
-from seq2seq.training.checkpoint import MODEL_PREFIX, duplicate, unwritable, write_checkpoint
+from seq2seq.training.checkpoint import MODEL_PREFIX, duplicate, model_weights, unwritable, write_checkpoint
 from seq2seq.training.interruption import StopSignals
 from seq2seq.training.limits import Limits, ValidationInterval
 from seq2seq.training.module import TranslationModule
@@ -166,7 +166,8 @@ class Supervisor(Callback):
             self._tell(trainer, lambda observer: observer.record(record))
             self._tell(trainer, lambda observer: observer.validated(progress, validation))
             if self.settings.average_last:
-                weights = _weights(trainer)
+                # Whole in the first process even where they are sharded.
+                weights = model_weights(trainer.strategy.lightning_module_state_dict())
                 if trainer.is_global_zero:
                     self._keep(progress.update, weights)
         self._save(trainer, module, best=better)
@@ -268,12 +269,6 @@ class Supervisor(Callback):
                     what(observer)
                 except OSError as error:
                     raise unwritable(f"the log in {self.folder.parent}", error) from error
-
-
-def _weights(trainer: Trainer) -> dict[str, torch.Tensor]:
-    """The model's own weights, whole in the first process even where they are sharded."""
-    state = trainer.strategy.lightning_module_state_dict()
-    return {name.removeprefix(MODEL_PREFIX): value for name, value in state.items() if name.startswith(MODEL_PREFIX)}
 
 
 def _shared_seconds(trainer: Trainer, module: TranslationModule) -> float:

@@ -14,6 +14,7 @@ import os
 import pickle
 import shutil
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -88,13 +89,9 @@ def first_readable(*paths: Path) -> Path | None:
     return None
 
 
-def model_weights(checkpoint: dict[str, Any]) -> dict[str, Tensor]:
-    """The model's own state dict out of a checkpoint."""
-    return {
-        name.removeprefix(MODEL_PREFIX): value
-        for name, value in checkpoint["state_dict"].items()
-        if name.startswith(MODEL_PREFIX)
-    }
+def model_weights(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The model's own state dict out of a checkpoint's."""
+    return {name.removeprefix(MODEL_PREFIX): value for name, value in state.items() if name.startswith(MODEL_PREFIX)}
 
 
 def duplicate(path: Path, copy: Path) -> None:

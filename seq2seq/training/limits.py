@@ -1,4 +1,4 @@
-"""When training ends, when it validates, when it saves: pure questions to a run's progress."""
+"""When training ends, when it validates: pure questions to a run's progress."""
 
 from __future__ import annotations
 

@@ -17,6 +17,11 @@ CPU_CHUNK = 2**20
 """Logits held at once on a CPU (4 MB in float32, about a last-level cache share); measured best from 2^19 to 2^21."""
 GPU_CHUNK = 2**27
 
+ENTROPY_WEIGHT = 0.01
+"""Of the attention's entropy in the REINFORCE term."""
+BASELINE_DECAY = 0.9
+"""What each batch leaves of the moving average that is REINFORCE's baseline."""
+
 
 class _FusedCrossEntropy(torch.autograd.Function):
     """Gradients are made in the forward pass, chunk by chunk, while the chunk's logits are still in the cache.
@@ -152,28 +157,17 @@ class Criterion(nn.Module):
     """Training loss: label-smoothed cross-entropy over real tokens, plus REINFORCE where attention was sampled.
 
     The REINFORCE term is `attention.reinforce_loss` with the log-likelihood of this and all later tokens as reward,
-    times reinforce_weight, and a moving average of the log-likelihood of a token, times the tokens to come, as
-    baseline. The average (with the given decay) is part of the state.
+    and a moving average of the log-likelihood of a token, times the tokens to come, as baseline. The average is part of
+    the state.
     """
 
     baseline: Tensor
 
-    def __init__(
-        self,
-        smoothing: float = 0.1,
-        reinforce_weight: float = 1.0,
-        entropy_weight: float = 0.01,
-        baseline_decay: float = 0.9,
-    ) -> None:
+    def __init__(self, smoothing: float = 0.1) -> None:
         super().__init__()
         if not 0 <= smoothing < 1:
             raise UserError(f"label_smoothing must be at least 0 and below 1, got {smoothing}")
-        if not 0 <= baseline_decay < 1:
-            raise UserError(f"baseline_decay must be at least 0 and below 1, got {baseline_decay}")
         self.smoothing = smoothing
-        self.reinforce_weight = reinforce_weight
-        self.entropy_weight = entropy_weight
-        self.baseline_decay = baseline_decay
         self.register_buffer("baseline", torch.tensor(float("nan")))
 
     def forward(self, decoded: DecoderOutput, output: OutputLayer, target: Tensor, mask: Tensor) -> Loss:
@@ -192,13 +186,13 @@ class Criterion(nn.Module):
         tokens = mask.to(reward.dtype)
         mean = reward.sum() / tokens.sum().clamp(min=1)
         baseline = torch.where(self.baseline.isnan(), mean, self.baseline)
-        moved = baseline + (1 - self.baseline_decay) * (mean - baseline)
+        moved = baseline + (1 - BASELINE_DECAY) * (mean - baseline)
         self.baseline.copy_(torch.where(mean.isfinite(), moved, self.baseline))  # an update that is skipped leaves it
         return reinforce_loss(
             sampling,
-            reward_to_go(reward, mask) * self.reinforce_weight,
-            reward_to_go(tokens, mask) * (baseline * self.reinforce_weight),
-            self.entropy_weight,
+            reward_to_go(reward, mask),
+            reward_to_go(tokens, mask) * baseline,
+            ENTROPY_WEIGHT,
             mask,
         )
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from lightning.pytorch import LightningModule
+from lightning.pytorch.strategies import FSDPStrategy
 from torch import Tensor
 from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
@@ -127,7 +128,7 @@ class TranslationModule(LightningModule):
         """loss, nll, tokens and gradient norm (before scaling) of this update over all processes, the seconds of
         process 0, and whether any process wants to stop: one reduction, one wait for the device."""
         assert self._sums is not None
-        sharded = dist.is_initialized() and type(self.trainer.strategy).__name__ == "FSDPStrategy"
+        sharded = dist.is_initialized() and isinstance(self.trainer.strategy, FSDPStrategy)
         square = get_total_norm(gradients).double().square() if gradients else self._sums.new_zeros(())
         mine = [0.0 if self.trainer.global_rank else self.stopwatch.seconds(), float(self.stop_requested())]
         values = torch.cat([self._sums, square.to(self._sums).view(1), self._sums.new_tensor(mine)])

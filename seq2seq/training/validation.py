@@ -10,7 +10,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from seq2seq.interfaces import Batch, Hypothesis, Model
+from seq2seq.evaluation.lengths import spread
+from seq2seq.interfaces import EOS_PIECE, Batch, Hypothesis, Model
 from seq2seq.search import Search, decode_batch
 from seq2seq.training.loss import token_nll
 
@@ -98,7 +99,7 @@ class Validator:
         self.source_pieces = source_pieces
         self.target_pieces = target_pieces
         self.score = score or bleu
-        self.sample_rows = set(_spread(len(references), samples))
+        self.sample_rows = set(spread(len(references), samples))
 
     def __call__(
         self, model: Model, device: torch.device | str, interrupt: Callable[[], bool] = lambda: False
@@ -114,7 +115,7 @@ class Validator:
             found |= likelihood(model, [batch], device)
             rows = batch.rows.tolist()
             wanted = bool(self.sample_rows.intersection(rows)) and model.attends
-            nbest = decode_batch(model, self.search, batch.source, batch.source_mask, with_weights=wanted)
+            nbest = decode_batch(model, self.search, batch.source, batch.source_mask, numbers=rows, with_weights=wanted)
             for place, (row, (best, *_)) in enumerate(zip(rows, nbest, strict=True)):
                 source = batch.source[place][batch.source_mask[place]].tolist()
                 if len(source) == 1 or self.sources[row].isspace():
@@ -136,12 +137,12 @@ class Validator:
 
     def _sample(self, row: int, source: list[int], best: Hypothesis, text: str) -> Sample:
         weights = None
-        target_pieces = [*self.target_pieces(best.tokens), "</s>"]
+        target_pieces = [*self.target_pieces(best.tokens), EOS_PIECE]
         if best.weights is not None:
             mean = best.weights.float().mean(1)
             weights = mean.tolist()
             target_pieces = target_pieces[: mean.shape[0]]
-        source_pieces = [*self.source_pieces(source[:-1]), "</s>"]
+        source_pieces = [*self.source_pieces(source[:-1]), EOS_PIECE]
         return Sample(row, self.sources[row], self.references[row], text, source_pieces, target_pieces, weights)
 
 
@@ -150,8 +151,3 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "
     from seq2seq.evaluation.metrics import CorpusStatistics, bleu_metric
 
     return CorpusStatistics(bleu_metric(tokenize, lowercase), hypotheses, references).score()
-
-
-def _spread(size: int, count: int) -> list[int]:
-    """`count` rows spread evenly over a split."""
-    return sorted({size * place // max(1, count) for place in range(min(size, count))})

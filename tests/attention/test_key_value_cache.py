@@ -63,7 +63,8 @@ def test_beams_that_branch_die_and_leave(window, rotary):
 @torch.no_grad()
 def test_reordering_moves_neither_keys_nor_values():
     layers = stack()
-    cache = KeyValueCache.start(LAYERS, 2, H, D // H, torch.zeros(0, dtype=torch.float64), rows=3)
+    cache = KeyValueCache.start(LAYERS, 2, H, D // H, torch.zeros(0, dtype=torch.float64))
+    cache = cache.select(torch.tensor([[0, 0, 0], [1, 1, 1]]))
     _, cache = one_step(layers, torch.randn(2, 3, D, dtype=torch.float64), cache, None)
     moved = cache.select(torch.tensor([[2, 2, 0], [3, 5, 4]]))
     assert moved.keys is cache.keys and moved.values is cache.values

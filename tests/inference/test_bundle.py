@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from seq2seq.errors import UserError
 from seq2seq.inference.build import Allowance, build
 from seq2seq.inference.bundle import Bundle, load_bundle
+from seq2seq.inference.folders import new_folder
 from seq2seq.inference.translator import Translator
 
 TEXTS = tiny.sentences(6, seed=9)
@@ -64,6 +65,17 @@ def test_saving_again_replaces_the_folder(tmp_path):
     assert outputs(load_bundle(tmp_path / "bundle")) == outputs(tiny.bundle(seed=5))
     assert not (tmp_path / "bundle" / "stray").exists()
     assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("mask", [0o077, 0o002])
+def test_a_folder_has_the_permissions_that_the_umask_leaves(mask, tmp_path):
+    before = os.umask(mask)
+    try:
+        with new_folder(tmp_path / "bundle"):
+            pass
+    finally:
+        os.umask(before)
+    assert (tmp_path / "bundle").stat().st_mode & 0o777 == 0o777 & ~mask
 
 
 def test_a_failed_save_leaves_the_old_bundle(tmp_path, monkeypatch):
@@ -144,7 +156,7 @@ def test_the_card_tells_what_is_known(tmp_path):
         lambda c: c.update(model="seq2seq.models.create_rnn"),
         lambda c: c.update(search={"_target_": "seq2seq.attention.SoftAlignment"}),
         lambda c: c.update(search={"_target_": "seq2seq.search.BeamSearch", "beam_size": 0}),
-        lambda c: c.update(search={"_target_": "seq2seq.search.model_step", "model": 1}),
+        lambda c: c.update(search={"_target_": "seq2seq.search.decode_batch", "model": 1}),
         lambda c: c.update(search=[1]),
         lambda c: c.update(languages="en-de"),
         lambda c: c.update(format=2),

@@ -320,7 +320,7 @@ def test_the_cache_of_graphs_is_the_decoder_s(window):
 
 
 def test_states_become_named_tensors_and_back():
-    cache = KeyValueCache.start(1, 2, 1, 3, like=torch.zeros(1), rows=2).extend()
+    cache = KeyValueCache.start(1, 2, 1, 3, like=torch.zeros(1)).select(torch.tensor([[0, 0], [1, 1]])).extend()
     cache.append(0, torch.ones(2, 1, 2, 3), torch.ones(2, 1, 2, 3))
     state = (torch.ones(2), (3, torch.zeros(1)), cache)
     named = flatten(state)

@@ -281,6 +281,14 @@ def test_embeddings_are_tied_as_far_as_vocabularies_allow():
     assert untied.encoder.embedding.weight is not untied.decoder.embedding.weight
 
 
+@pytest.mark.parametrize("build", [create_rnn, create_bahdanau, create_luong])
+def test_words_are_as_wide_as_the_rest_unless_another_width_is_given(build):
+    more = {} if build is create_rnn else {"attention": general()}
+    assert build(12, 11, False, width=WIDTH, **more).decoder.embedding.weight.shape == (11, WIDTH)
+    narrow = build(12, 11, False, width=WIDTH, embedding_width=4, tie_embeddings=False, **more)
+    assert narrow.decoder.embedding.weight.shape == (11, 4)
+
+
 def test_wrong_values_are_named():
     with pytest.raises(UserError, match="embedding_width"):
         create_rnn(9, 9, True, width=8, embedding_width=6)

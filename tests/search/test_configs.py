@@ -5,8 +5,9 @@ from pathlib import Path
 
 import hydra
 import pytest
-import yaml
+from omegaconf import OmegaConf
 
+from seq2seq.commands.configuration import compose
 from seq2seq.search import BeamSearch, GreedySearch, Sampling
 
 FOLDER = Path(__file__).parents[2] / "conf" / "search"
@@ -24,7 +25,7 @@ def test_every_file_is_known():
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_file_is_complete(name):
-    config = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+    config = OmegaConf.to_container(compose("translate", [f"search={name}"]).search)
     assert hydra.utils.instantiate(config) == EXPECTED[name]
     assert config.pop("_target_") == f"seq2seq.search.{type(EXPECTED[name]).__name__}"
     assert config == asdict(EXPECTED[name])

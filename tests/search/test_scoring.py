@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from seq2seq.interfaces import EOS, PAD
-from seq2seq.search import BeamSearch, GreedySearch, Sampling, decode_batch, ensemble_step, model_step, score_pairs
-from seq2seq.search.steps import EnsembleState
+from seq2seq.search import BeamSearch, GreedySearch, Sampling, decode_batch, score_pairs
+from seq2seq.search.steps import EnsembleState, ensemble_step, model_step
 
 MODELS = ["rnn", "bahdanau", "luong", "conv", "transformer"]
 SMALL = {

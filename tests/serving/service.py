@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from seq2seq.inference.build import build
 from seq2seq.inference.bundle import Bundle, describe, load_bundle
 from seq2seq.serving.app import create_app
-from seq2seq.serving.batcher import Batching
+from seq2seq.serving.batcher import Gathering
 from seq2seq.serving.limits import Limits
 from seq2seq.serving.served import ServedModel, load_models
 from seq2seq.serving.server import address, configuration, listen
@@ -95,11 +95,11 @@ def three_models(folder: Path) -> list[ServedModel]:
 
 @contextmanager
 def running(
-    models: Sequence[ServedModel], limits: Limits | None = None, batching: Batching | None = None
+    models: Sequence[ServedModel], limits: Limits | None = None, batching: Gathering | None = None
 ) -> Iterator[str]:
     """The address of a service, which is stopped at the end as by a signal."""
     limits = limits or Limits()
-    app = create_app(models, limits, batching or Batching())
+    app = create_app(models, limits, batching or Gathering())
     listener = listen("127.0.0.1", 0)
     server = uvicorn.Server(configuration(app, limits))
     thread = threading.Thread(target=server.run, args=([listener],))
@@ -134,6 +134,7 @@ class Replaced:
 
     def __init__(self, translator, translate_window):
         self.__dict__.update(vars(translator))
+        self.longest_part = translator.longest_part
         self.translate_window = partial(translate_window, translator.translate_window)
 
 

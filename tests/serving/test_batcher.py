@@ -11,7 +11,7 @@ import pytest
 from seq2seq.errors import UserError
 from seq2seq.inference.translation import Candidate, Translation
 from seq2seq.search import BeamSearch, GreedySearch, Search
-from seq2seq.serving.batcher import Batcher, Batching, QueueFull
+from seq2seq.serving.batcher import Batcher, Gathering, QueueFull
 
 GREEDY = GreedySearch()
 
@@ -40,7 +40,7 @@ def echo():
 
 
 def batcher(echo: Echo, size: int = 8, seconds: float = 0.2, capacity: int = 100) -> Batcher:
-    return Batcher(echo, Batching(size, seconds), capacity, 10)
+    return Batcher(echo, Gathering(size, seconds), capacity, 10)
 
 
 def submit(queue: Batcher, texts: list[str], search: Search, alignment: bool, sizes: list[int] | None = None):
@@ -124,12 +124,12 @@ def test_a_full_queue_takes_nothing_of_a_request(echo):
     echo.gate.clear()
     queue = batcher(echo, size=1, seconds=0, capacity=3)
     busy = submit(queue, ["busy"], GREEDY, False)
-    while queue.waiting:
+    while queue.waiting():
         pass
     taken = submit(queue, ["a", "b"], GREEDY, False)
     with pytest.raises(QueueFull):
         submit(queue, ["c", "d"], GREEDY, False)
-    assert queue.waiting == 2
+    assert queue.waiting() == 2
     last = submit(queue, ["e"], GREEDY, False)
     echo.gate.set()
     assert texts([*busy, *taken, *last]) == ["busy", "a", "b", "e"]
@@ -140,7 +140,7 @@ def test_cancelled_texts_are_left_out(echo):
     echo.gate.clear()
     queue = batcher(echo, size=1, seconds=0)
     busy = submit(queue, ["busy"], GREEDY, False)
-    while queue.waiting:
+    while queue.waiting():
         pass
     (late,) = submit(queue, ["late"], GREEDY, False)
     assert late.cancel()
@@ -158,7 +158,7 @@ def test_cancelled_texts_leave_their_places(echo):
     assert echo.begun.wait(20)
     late = submit(queue, list("abcdefghij"), GREEDY, False)
     assert all(future.cancel() for future in late[:9])
-    assert queue.waiting == 1
+    assert queue.waiting() == 1
     kept = submit(queue, ["k", "l"], GREEDY, False)
     with pytest.raises(QueueFull):
         submit(queue, list("mnopqrst"), GREEDY, False)
@@ -199,4 +199,4 @@ def test_closing_finishes_what_was_taken_and_takes_no_more(echo):
 def test_impossible_batching(values):
     (name,) = values
     with pytest.raises(UserError, match=f"batching.{name}"):
-        Batching(**values)
+        Gathering(**values)

@@ -9,7 +9,7 @@ import time
 import httpx
 from service import ask, counted, replaced, running
 
-from seq2seq.serving.batcher import Batching
+from seq2seq.serving.batcher import Gathering
 from seq2seq.serving.limits import Limits
 
 
@@ -41,7 +41,7 @@ def test_a_full_queue_and_the_time_limit(models):
         async with httpx.AsyncClient(timeout=60) as client:
             return await asyncio.gather(*(client.post(f"{url}/translate", json={"text": "a"}) for _ in range(12)))
 
-    with running([replaced(models[0], stuck)], Limits(texts=3, queue=3, seconds=2), Batching(1, 0)) as url:
+    with running([replaced(models[0], stuck)], Limits(texts=3, queue=3, seconds=2), Gathering(1, 0)) as url:
         responses = asyncio.run(everybody(url))
         statuses = [response.status_code for response in responses]
         assert sorted(set(statuses)) == [429, 503]
@@ -64,7 +64,7 @@ def test_too_many_requests_at_once_are_told_so_and_counted(models):
         assert gate.wait(60)
         return own(texts, **options)
 
-    with running([replaced(models[0], stuck)], Limits(connections=2), Batching(1, 0)) as url:
+    with running([replaced(models[0], stuck)], Limits(connections=2), Gathering(1, 0)) as url:
         asking = [threading.Thread(target=ask, args=(url,), kwargs={"text": "a"}) for _ in range(2)]
         for one in asking:
             one.start()

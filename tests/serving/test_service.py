@@ -11,7 +11,7 @@ from service import REFERENCES, SOURCES, ask, counted, running
 
 from seq2seq.evaluation.metrics import sentence_scores
 from seq2seq.search import BeamSearch, GreedySearch, Sampling
-from seq2seq.serving.batcher import Batching
+from seq2seq.serving.batcher import Gathering
 from seq2seq.serving.limits import Limits
 
 TEXTS = [" ".join(source.split()[start:]) for source in SOURCES for start in range(4)]
@@ -60,7 +60,7 @@ def test_two_hundred_clients_each_get_what_translate_answers(models):
             ]
             return await asyncio.gather(*requests)
 
-    with running(models, batching=Batching(64, 1.0)) as url:
+    with running(models, batching=Gathering(64, 1.0)) as url:
         responses = asyncio.run(everybody(url))
         batches = sum(counted(url, "seq2seq_batch_texts_count").values())
         assert sum(counted(url, "seq2seq_texts_total").values()) == 200
@@ -89,7 +89,7 @@ def test_many_texts_n_best_and_attention(service, models):
 
 
 def test_a_pass_is_bounded_and_its_texts_are_answered_the_same(models):
-    with running(models[:1], Limits(search=1), Batching(64, 1.0)) as url:
+    with running(models[:1], Limits(search=1), Gathering(64, 1.0)) as url:
         records = translations(url, text=SOURCES)
         assert counted(url, "seq2seq_batch_texts_count") == {("attentive",): len(SOURCES)}
     for record, translation in zip(records, translator(models, "attentive").translate(SOURCES), strict=True):

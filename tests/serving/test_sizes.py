@@ -8,7 +8,8 @@ import random
 import pytest
 
 from seq2seq.errors import UserError
-from seq2seq.inference.segments import WORD, cut_points
+from seq2seq.inference.segments import cut_points
+from seq2seq.interfaces import WORD_START
 from seq2seq.search import BeamSearch, GreedySearch, Sampling
 from seq2seq.serving.limits import Limits
 from seq2seq.serving.messages import SearchOptions, resolve_search
@@ -19,7 +20,7 @@ from seq2seq.serving.sizes import Source, attention_size, longest_output, measur
 def test_no_text_has_more_parts_output_or_attention_than_counted(longest):
     draw = random.Random(1)
     for _ in range(300):
-        pieces = [draw.choice([WORD, "a", ".", ","]) for _ in range(draw.randint(1, 3 * longest))]
+        pieces = [draw.choice([WORD_START, "a", ".", ","]) for _ in range(draw.randint(1, 3 * longest))]
         cuts = cut_points(pieces, longest)
         parts = [high - low + 1 for low, high in zip([0, *cuts], cuts, strict=False)]
         most = most_parts(len(pieces), longest)

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import httpx
 from service import SOURCES, ask, counted, replaced, running
 
-from seq2seq.serving.batcher import Batching
+from seq2seq.serving.batcher import Gathering
 from seq2seq.serving.limits import Limits
 
 
@@ -61,7 +61,7 @@ def test_texts_of_clients_that_have_gone_are_dropped(models):
 
     body = json.dumps({"text": ["a"] * 5}).encode()
     head = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-    with running([replaced(models[0], slow)], Limits(texts=5, queue=5, seconds=60), Batching(1, 0)) as url:
+    with running([replaced(models[0], slow)], Limits(texts=5, queue=5, seconds=60), Gathering(1, 0)) as url:
         gone = connect(url, head % len(body) + body)
         assert begun.wait(30)
         gone.close()

@@ -25,7 +25,7 @@ def test_what_is_written_comes_back(tmp_path: Path) -> None:
     write_checkpoint(content, path)
     found = read_checkpoint(path)
     assert found["seq2seq"] == content["seq2seq"]
-    assert model_weights(found).keys() == {"w"}
+    assert model_weights(found["state_dict"]).keys() == {"w"}
     assert [each.name for each in path.parent.iterdir()] == ["a.ckpt"]
 
 

@@ -10,7 +10,7 @@ from torch import nn
 from seq2seq.errors import UserError
 from seq2seq.interfaces import DecoderOutput, SampledAttention
 from seq2seq.layers.output import OutputLayer
-from seq2seq.training.loss import Criterion, fused_cross_entropy, token_nll
+from seq2seq.training.loss import BASELINE_DECAY, ENTROPY_WEIGHT, Criterion, fused_cross_entropy, token_nll
 
 
 def problem(rows: int = 23, width: int = 7, vocabulary: int = 11, dtype: torch.dtype = torch.float64):
@@ -160,7 +160,7 @@ class TestCriterion:
         features, output, target, mask = self.batch()
         logs = torch.randn(2, 3, requires_grad=True)
         entropy = torch.rand(2, 3, requires_grad=True)
-        criterion = Criterion(0.0, reinforce_weight=2.0, entropy_weight=0.5, baseline_decay=0.75)
+        criterion = Criterion(0.0)
         nll = token_nll(DecoderOutput(features), output, target, mask)
         mean = -nll.sum().item() / 4
         baseline = mean
@@ -170,22 +170,23 @@ class TestCriterion:
             for b, length in enumerate([3, 1]):
                 for t in range(3):
                     advantage = -nll[b, t:length].sum().item() - baseline * (length - t)
-                    expected = (-2.0 * advantage, -0.5) if t < length else (0.0, 0.0)
+                    expected = (-advantage, -ENTROPY_WEIGHT) if t < length else (0.0, 0.0)
                     assert (got[0][b, t].item(), got[1][b, t].item()) == pytest.approx(expected, abs=1e-5)
-            baseline = baseline + 0.25 * (mean - baseline)
+            baseline = baseline + (1 - BASELINE_DECAY) * (mean - baseline)
         assert criterion.baseline.item() == pytest.approx(baseline)
         assert "baseline" in criterion.state_dict()
 
     def test_the_baseline_follows_the_reward(self) -> None:
         features, output, target, mask = self.batch()
         sampling = SampledAttention(torch.zeros(2, 3), torch.zeros(2, 3))
-        criterion = Criterion(0.0, baseline_decay=0.75)
+        criterion = Criterion(0.0)
         means = []
         for scale in (1.0, 3.0):
             result = criterion(DecoderOutput(features * scale, sampling), output, target, mask)
             means.append(-result.nll.item() / 4)
         assert means[0] != means[1]
-        assert criterion.baseline.item() == pytest.approx(0.75 * means[0] + 0.25 * means[1], rel=1e-5)
+        expected = BASELINE_DECAY * means[0] + (1 - BASELINE_DECAY) * means[1]
+        assert criterion.baseline.item() == pytest.approx(expected, rel=1e-5)
 
     @pytest.mark.parametrize("value", [-0.1, 1.0])
     def test_refuses_impossible_smoothing(self, value: float) -> None:

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from toy import Letters, ToyData, toy_fit, toy_model
 
 from seq2seq.data.batching import collate
-from seq2seq.search import GreedySearch, decode_batch
+from seq2seq.search import GreedySearch, Sampling, decode_batch
 from seq2seq.training.checkpoint import model_weights, read_checkpoint
 from seq2seq.training.observers import Observer
 from seq2seq.training.progress import Progress
@@ -88,6 +88,21 @@ def test_blank_sources_are_not_translated() -> None:
     assert [sample.target_pieces == ["</s>"] for sample in result.samples] == [False, True, True, False]
 
 
+def test_draws_do_not_depend_on_the_batches() -> None:
+    data, model, letters = ToyData(valid=9), toy_model().eval(), Letters()
+    pairs = data.splits["valid"]
+    found = []
+    for size in (2, 9):
+        starts = range(0, 9, size)
+        batches = [collate(pairs[row : row + size], range(row, min(row + size, 9))) for row in starts]
+        texts = data.pairs("valid")
+        validator = Validator(batches, *texts, Sampling(), letters.decode, letters.pieces, letters.pieces)
+        result = validator(model, "cpu")
+        assert result is not None
+        found.append(result.hypotheses)
+    assert found[0] == found[1] and len(set(found[0])) > 1
+
+
 def test_likelihood_by_segment() -> None:
     data, model = ToyData(valid=5), toy_model().eval()
     alone = {}
@@ -140,7 +155,7 @@ def test_the_mean_of_the_last_is_exported_when_it_is_better(tmp_path: Path) -> N
     assert result.best_valid_bleu > max(validation.bleu for _, validation in collect.validations)
     averaged = read_checkpoint(result.checkpoint)
     weights = [load_file(path) for path in files]
-    for name, value in model_weights(averaged).items():
+    for name, value in model_weights(averaged["state_dict"]).items():
         torch.testing.assert_close(value, sum(each[name] for each in weights) / 3)
     assert averaged["seq2seq"]["tokenizers"] == {"tokenizer": b"letters\x00\xff"}
 

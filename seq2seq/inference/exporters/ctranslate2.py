@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from seq2seq.attention.multihead import MultiHeadAttention
 from seq2seq.errors import UserError
 from seq2seq.inference.bundle import Bundle, write_companions
-from seq2seq.inference.ctranslate2_engine import BOS_PIECE, EOS_PIECE, CTranslate2Engine
+from seq2seq.inference.ctranslate2_engine import BOS_PIECE, CTranslate2Engine
 from seq2seq.inference.engines import TorchEngine
 from seq2seq.inference.exporters.verification import Verification, sample_ids, verify
 from seq2seq.inference.exports import Export, import_library
 from seq2seq.inference.folders import CTRANSLATE2, new_folder
+from seq2seq.interfaces import EOS_PIECE
 from seq2seq.layers.embedding import PositionedEmbedding
 from seq2seq.layers.positions import AddedPositions, LearnedPositions, NoPositions
 from seq2seq.layers.transformer import FeedForward, PreNorm
@@ -115,8 +116,7 @@ def transformer_spec(specs: Any, model: Any) -> Any:
             if own is decoder:
                 set_attention(described.attention, layer.cross_attention, layer.cross_attention_residual.norm, True)
     spec.decoder.projection.weight = array(model.output.weight)
-    if model.output.bias is not None:
-        spec.decoder.projection.bias = array(model.output.bias)
+    spec.decoder.projection.bias = array(model.output.bias)
     return spec
 
 
