@@ -46,7 +46,7 @@ def test_every_experiment_composes_and_builds_at_full_size(name: str) -> None:
     assert parameters(config) > 100_000
 
 
-@pytest.mark.parametrize("name, count", [("quickstart", 3), ("grammar_convergence", 9)])
+@pytest.mark.parametrize("name, count", [("quickstart", 3), ("grammar_convergence", 10)])
 def test_every_system_of_a_comparison_is_of_one_size(name: str, count: int) -> None:
     sizes = []
     for _, own in systems(composed(name)):
