@@ -202,8 +202,7 @@ def _train(
         score=partial(bleu, tokenize=config.tokenize, lowercase=config.lowercase),
     )
     if result.main:
-        known = {"data": short_name(config.data.corpus), **choices, "command": command}
-        finish(config, settings, folder, known, data, result)
+        finish(config, settings, folder, {**choices, "command": command}, data, result)
     return 0
 
 

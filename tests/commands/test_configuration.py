@@ -11,7 +11,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from seq2seq.cli import COMMANDS, guarded, run
+from seq2seq.cli import guarded, run
 from seq2seq.commands import compare, configuration, runs, train
 from seq2seq.commands.choices import groups, quoted, readable
 from seq2seq.commands.suggestions import nearest
@@ -243,19 +243,6 @@ def test_a_misspelt_command_names_the_right_one(capsys: pytest.CaptureFixture[st
     assert "'train'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([command, "--help"]) == 0
-    printed = capsys.readouterr().out
-    assert f"seq2seq {command}" in printed and "hydra" not in printed
-
-
-def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["--help"]) == 0
-    printed = capsys.readouterr().out
-    assert all(command in printed for command in COMMANDS)
-
-
 CHOICES = [
     (group, option)
     for group, options in groups().items()
@@ -328,22 +315,6 @@ def test_what_experiments_read_may_be_given_to_a_comparison(capsys: pytest.Captu
 def test_what_is_needed_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["translate"]) == 2
     assert capsys.readouterr().err == "error: checkpoint= is needed\nSee seq2seq translate --help\n"
-
-
-def test_the_help_of_choices(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert run(["train", "trainer=gpu", "model=conv", "--help"]) == 0
-    printed = capsys.readouterr().out
-    assert "kernel: 3" in printed and "validation_tokens: 32000" in printed and "max_time: null" in printed
-    (tmp_path / "experiment").mkdir()
-    (tmp_path / "experiment" / "mine.yaml").write_text("# @package _global_\nseed: 77\n")
-    assert run(["train", "--help", "--config-dir", str(tmp_path), "experiment=mine"]) == 0
-    assert "seed: 77" in capsys.readouterr().out
-    assert run(["train", "model=nothing", "--help"]) == 0
-    assert "model: bahdanau, conv" in capsys.readouterr().out
-    for command, choices in (("translate", ["search"]), ("average", [])):
-        assert run([command, "--help"]) == 0
-        listed = capsys.readouterr().out.partition("Choices:")[2].split("\n\n")[0].split("\n")
-        assert [line.split(":")[0].strip() for line in listed if line] == choices
 
 
 @pytest.mark.parametrize(
