@@ -11,10 +11,11 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import blake2b
-from multiprocessing import get_all_start_methods, get_context, get_start_method
+from multiprocessing import current_process, get_all_start_methods, get_context, get_start_method
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -235,6 +236,12 @@ class GrammarCorpus:
         """The split as a memory-mapped table with columns source, target and alignment."""
         if split not in SPLITS:
             raise UserError(f"no split {split!r} in this corpus; it has {', '.join(SPLITS)}.")
+        if self.processes > 1 and getattr(current_process(), "_inheriting", False):
+            # A process of the pool is importing the script that made it, and would wait here for its own parent.
+            raise UserError(
+                f"processes={self.processes} imports the calling script in each of them\n"
+                "Put the script's work under `if __name__ == '__main__':`, or use processes=1."
+            )
         name = f"grammar-{split}"
         folder = cached_folder(self.cache_dir, name, self.fingerprint(), partial(self._write, split))
         return Table(folder / "table.arrow")
@@ -264,9 +271,15 @@ class GrammarCorpus:
             raise UserError("data.processes above 1 does not work under hydra/launcher=joblib\nSet data.processes=1.")
         with ProcessPoolExecutor(self.processes, mp_context=get_context("spawn")) as pool:
             waiting: deque[Future[pa.RecordBatch]] = deque()
-            for number, size in chunks:
-                waiting.append(pool.submit(_training_batch, recipe, number, size))
-                if len(waiting) > 4 * self.processes:
+            try:
+                for number, size in chunks:
+                    waiting.append(pool.submit(_training_batch, recipe, number, size))
+                    if len(waiting) > 4 * self.processes:
+                        yield waiting.popleft().result()
+                while waiting:
                     yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
+            except BrokenProcessPool as error:
+                raise UserError(
+                    "a process that generates text has died: see above for its reason, if it told one\n"
+                    "Set data.processes=1 to do without them."
+                ) from error

@@ -78,6 +78,18 @@ def test_parallel_generation_gives_the_same_rows(tables, tmp_path):
     assert parallel.read() == tables["train"].read()
 
 
+def test_a_script_that_its_processes_would_run_again_is_refused(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from seq2seq.data.grammar import GrammarCorpus\n"
+        f"GrammarCorpus(sizes={SIZES}, processes=2, cache_dir={str(tmp_path)!r}).load('train')\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert "processes=2 imports the calling script" in done.stderr
+    assert "UserError: a process that generates text has died" in done.stderr
+
+
 def test_larger_corpora_begin_with_the_same_chunks(tables):
     chunk = GrammarCorpus()._recipe.chunk(1, CHUNK_ROWS)
     assert [pair[0] for pair in chunk] == tables["train"].column("source")[CHUNK_ROWS : 2 * CHUNK_ROWS]
