@@ -7,8 +7,9 @@ batches" is one call with all of them, sorted by length and cut by tokens as `se
 length by search.min_length_b = search.max_length_b = 30; with --natural (and --checkpoint) the model ends them.
 
 A Transformer is exported for CTranslate2 as well (float32 and int8) and translated twice, in one call each: through
-`engine=ctranslate2`, and by CTranslate2 called directly (tokens given, no torch in its process) in both of its ways:
-threads within a batch of 64, and batches of 64 side by side. "ratio" is ours over the faster of the two.
+`engine=ctranslate2`, and by CTranslate2 called directly (no torch in its process): given tokens, with threads within a
+batch of 64 and with batches of 64 side by side, and from text to text as ours is, with batches side by side and
+SentencePiece before and after. "ratio" is ours over the fastest of these, "text" ours over the last.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
 OUTPUT = Path("runs/benchmark/decode.json")
 LENGTH, BATCH, BEAM = 30, 64, 5
 SEARCHES = {"greedy": 1, "beam5": BEAM}
+DIRECT = ("threads within a batch", "batches side by side", "batches side by side, text to text")
 QUANTIZATIONS = ("float32", "int8")
-BUNDLE, TEXTS, PIECES = "bundle", "texts.json", "pieces.json"
+BUNDLE, TEXTS, PIECES, SOURCE, TARGET = "bundle", "texts.json", "pieces.json", "source.model", "target.model"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,7 +94,7 @@ def jobs_of(engines: list[str], exports: list[str]) -> list[dict[str, Any]]:
         for kind in exports:
             name = f"ctranslate2 {kind}"
             jobs.append({"function": "ours", "engine": name, "search": search, "batches": "its own batches"})
-            for batches in ("threads within a batch", "batches side by side"):
+            for batches in DIRECT:
                 engine = f"{name}, called directly"
                 jobs.append({"function": "direct", "engine": engine, "search": search, "batches": batches})
     return jobs
@@ -105,22 +107,27 @@ def summary(job: dict[str, Any], runs: list[dict[str, Any]]) -> dict[str, Any]:
     return {**{key: job[key] for key in keys}, "sentences_per_second": rates, "peak_memory_mb": memory, "runs": runs}
 
 
-def against_direct(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Ours through engine=ctranslate2 over the faster direct way, medians, by quantization and search."""
+def against_direct(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Ours through engine=ctranslate2 over the fastest direct way ("ratio") and over the one from text to text
+    ("text"), medians, by quantization and search."""
     ratios = {}
     for row in rows:
-        direct = [
-            other["sentences_per_second"]["median"]
+        direct = {
+            other["batches"]: other["sentences_per_second"]["median"]
             for other in rows
             if other["engine"] == f"{row['engine']}, called directly" and other["search"] == row["search"]
-        ]
+        }
         if direct:
-            ratios[f"{row['engine']} {row['search']}"] = row["sentences_per_second"]["median"] / max(direct)
+            ours = row["sentences_per_second"]["median"]
+            ratios[f"{row['engine']} {row['search']}"] = {
+                "ratio": ours / max(direct.values()),
+                "text": ours / direct[DIRECT[-1]],
+            }
     return ratios
 
 
-def table(rows: list[dict[str, Any]], ratios: dict[str, float]) -> str:
-    head = ("engine", "search", "batches", "sentences", "sentences/s", "min", "max", "peak MB", "ratio")
+def table(rows: list[dict[str, Any]], ratios: dict[str, dict[str, float]]) -> str:
+    head = ("engine", "search", "batches", "sentences", "sentences/s", "min", "max", "peak MB", "ratio", "text")
     return markdown(
         head,
         [
@@ -128,7 +135,7 @@ def table(rows: list[dict[str, Any]], ratios: dict[str, float]) -> str:
                 *(row[key] for key in ("engine", "search", "batches", "sentences")),
                 *(row["sentences_per_second"][key] for key in ("median", "minimum", "maximum")),
                 row["peak_memory_mb"]["median"],
-                ratios.get(f"{row['engine']} {row['search']}"),
+                *(ratios.get(f"{row['engine']} {row['search']}", {}).get(key) for key in ("ratio", "text")),
             )
             for row in rows
         ],
@@ -170,6 +177,8 @@ def prepare(settings: dict[str, Any]) -> dict[str, Any]:
     bundle.save(folder / BUNDLE)
     (folder / TEXTS).write_text(json.dumps(texts), encoding="utf-8")
     source = bundle.tokenizers.source
+    for name, tokenizer in ((SOURCE, source), (TARGET, bundle.tokenizers.target)):
+        (folder / name).write_bytes(tokenizer.to_bytes())
     pieces = [[*source.pieces(ids), "</s>"] for ids in source.encode(texts)]
     (folder / PIECES).write_text(json.dumps(pieces), encoding="utf-8")
     return {
@@ -237,9 +246,14 @@ def build_search(beams: int, length: int | None) -> Any:
 
 def direct(job: dict[str, Any]) -> dict[str, Any]:
     import ctranslate2
+    import sentencepiece
 
-    folder, many = Path(job["folder"]), job["batches"] == "batches side by side"
+    folder, many = Path(job["folder"]), job["batches"] != DIRECT[0]
     pieces = first(json.loads((folder / PIECES).read_text(encoding="utf-8")), job["sentences"])
+    texts = first(json.loads((folder / TEXTS).read_text(encoding="utf-8")), job["sentences"])
+    source, target = (
+        sentencepiece.SentencePieceProcessor(model_file=str(folder / name)) for name in (SOURCE, TARGET)
+    )
     translator = ctranslate2.Translator(
         str(folder / job["engine"].split()[1].rstrip(",")),
         device="cpu",
@@ -249,6 +263,8 @@ def direct(job: dict[str, Any]) -> dict[str, Any]:
     length = job["length"]
     forced = {} if length is None else {"min_decoding_length": length, "max_decoding_length": length}
     began, before = time.perf_counter(), time.process_time()
+    if job["batches"] == DIRECT[2]:
+        pieces = [[*line, "</s>"] for line in source.encode(texts, out_type=str, num_threads=job["threads"])]
     found = translator.translate_batch(
         pieces,
         beam_size=SEARCHES[job["search"]],
@@ -256,6 +272,8 @@ def direct(job: dict[str, Any]) -> dict[str, Any]:
         max_batch_size=BATCH,
         batch_type="examples",
     )
+    if job["batches"] == DIRECT[2]:
+        target.decode([one.hypotheses[0] for one in found])
     seconds, spent = time.perf_counter() - began, time.process_time() - before
     return result(seconds, spent, [len(one.hypotheses[0]) for one in found], length)
 

@@ -59,9 +59,9 @@ class Tokenizer:
     def __len__(self) -> int:
         return len(self._processor)
 
-    def encode(self, texts: list[str]) -> list[list[int]]:
+    def encode(self, texts: list[str], threads: int = 1) -> list[list[int]]:
         """Ids of each text, without BOS and EOS. Blank text gives []."""
-        ids: list[list[int]] = self._processor.encode(_escape(texts), return_type=int, num_threads=1)
+        ids: list[list[int]] = self._processor.encode(_escape(texts), return_type=int, num_threads=threads)
         return ids
 
     def encode_arrays(self, texts: list[str], threads: int = 1) -> list[NDArray[np.int32]]:
@@ -120,7 +120,11 @@ class Tokenizer:
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The vocabulary's entry for each id; "▁" marks the beginning of a word."""
-        pieces: list[str] = self._processor.id_to_piece(list(ids))
+        return [self._pieces[number] for number in ids]
+
+    @cached_property
+    def _pieces(self) -> list[str]:
+        pieces: list[str] = self._processor.id_to_piece(list(range(len(self))))
         return pieces
 
 

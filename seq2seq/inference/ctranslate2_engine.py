@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from seq2seq.errors import UserError
-from seq2seq.inference.engines import Ids, by_batches, pair_lengths, source_lengths
+from seq2seq.inference.engines import Ids, batches, by_batches, pair_lengths, source_lengths
 from seq2seq.inference.exports import Export, import_library
 from seq2seq.interfaces import EOS, EOS_PIECE, Hypothesis
 from seq2seq.search import BeamSearch, GreedySearch, Search
@@ -65,6 +65,7 @@ class CTranslate2Engine:
                 device_index=device.index or 0,
                 inter_threads=torch.get_num_threads() if device.type == "cpu" else 1,
                 intra_threads=1,
+                max_queued_batches=-1,
             )
         except (RuntimeError, ValueError) as error:
             raise UserError(f"{export.folder}: CTranslate2 cannot load it: {str(error).splitlines()[0]}") from error
@@ -91,19 +92,24 @@ class CTranslate2Engine:
         minima = [min(limit, int(search.min_length_b)) for limit in limits]
         job = Job(sources, limits, minima, options)
         beams = options["beam_size"] > 1
-        waiting = by_batches(lengths, max_tokens, lambda places: self._submit(job, places))
+        waiting = [
+            (place, *submitted)
+            for places in batches(lengths, max_tokens)
+            for place, submitted in zip(places, self._submit(job, places), strict=True)
+        ]
         first = []
         if with_weights and beams:
             first = by_batches(lengths, max_tokens, lambda places: self._first_step(sources[place] for place in places))
         norms = divisors(search.ranking, max(limits, default=0) + 1)
         n_best = search.n_best if isinstance(search, BeamSearch) else 1
-        found, past = [], []
-        for place, ((promise, used), limit) in enumerate(zip(waiting, limits, strict=True)):
-            result = promise.result()
+        found: list[list[Hypothesis]] = [[] for _ in sources]
+        past = []
+        for place, promise, used in waiting:  # in the order of their translation: later ones go on meanwhile
+            result, limit = promise.result(), limits[place]
             outputs = result.hypotheses
             if beams and used > limit and max(map(len, outputs)) > limit:
                 past.append(place)
-            found.append(self._hypotheses(result, outputs[:n_best], limit, norms))
+            found[place] = self._hypotheses(result, outputs[:n_best], limit, norms)
         # A call has one limit for all of its sources. Greedy outputs can be cut afterwards; a beam is searched anew by
         # its own limit if it has come to that: the last hypothesis to finish is among those returned.
         past.sort(key=lambda place: (minima[place], limits[place]))

@@ -202,7 +202,9 @@ class Translator:
         for text, (ids, number, start) in enumerate(zip(sources, numbers, starts, strict=True)):
             if start and not ids:
                 raise UserError(f"text {number + 1} is blank, and so is its translation: no prefix can be forced on it")
-            cuts = cut_points(self.tokenizers.source.pieces(ids), longest) if ids else []
+            cuts = [len(ids)] if ids else []
+            if len(ids) > longest:
+                cuts = cut_points(self.tokenizers.source.pieces(ids), longest)
             if len(cuts) > 1 and self.batching.long_lines == "truncate":
                 cuts = [longest]
                 truncated.add(text)
@@ -212,7 +214,8 @@ class Translator:
 
     def _source_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Without EOS; [] for a blank text, which is never translated."""
-        return self.tokenizers.source.encode(["" if text.isspace() else text for text in texts])
+        texts = ["" if text.isspace() else text for text in texts]
+        return self.tokenizers.source.encode(texts, torch.get_num_threads())
 
     def score(
         self, sources: Iterable[str], targets: Iterable[str | Sequence[str]], *, search: SearchChoice = None

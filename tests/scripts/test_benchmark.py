@@ -127,7 +127,7 @@ def test_decoding_forces_the_length(here: None, corpus: Path, capsys: pytest.Cap
     assert "called directly" in capsys.readouterr().out
     result = written(output)
     rows = {(row["engine"], row["search"], row["batches"]): row for row in result["rows"]}
-    assert len(rows) == 16 and result["model"]["exports"] == ["float32", "int8"]
+    assert len(rows) == 20 and result["model"]["exports"] == ["float32", "int8"]
     for (_, search, _), row in rows.items():
         (run,) = row["runs"]
         assert row["sentences"] == (12 if search == "greedy" else 3)
@@ -136,9 +136,10 @@ def test_decoding_forces_the_length(here: None, corpus: Path, capsys: pytest.Cap
     ours = rows["ctranslate2 int8", "beam5", "its own batches"]["sentences_per_second"]["median"]
     direct = [
         rows["ctranslate2 int8, called directly", "beam5", batches]["sentences_per_second"]["median"]
-        for batches in ("threads within a batch", "batches side by side")
+        for batches in ("threads within a batch", "batches side by side", "batches side by side, text to text")
     ]
-    assert result["ratios"]["ctranslate2 int8 beam5"] == pytest.approx(ours / max(direct))
+    ratios = result["ratios"]["ctranslate2 int8 beam5"]
+    assert ratios == {"ratio": pytest.approx(ours / max(direct)), "text": pytest.approx(ours / direct[-1])}
 
 
 def test_startup_runs_the_real_commands(here: None, corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
