@@ -251,9 +251,7 @@ def direct(job: dict[str, Any]) -> dict[str, Any]:
     folder, many = Path(job["folder"]), job["batches"] != DIRECT[0]
     pieces = first(json.loads((folder / PIECES).read_text(encoding="utf-8")), job["sentences"])
     texts = first(json.loads((folder / TEXTS).read_text(encoding="utf-8")), job["sentences"])
-    source, target = (
-        sentencepiece.SentencePieceProcessor(model_file=str(folder / name)) for name in (SOURCE, TARGET)
-    )
+    source, target = (sentencepiece.SentencePieceProcessor(model_file=str(folder / name)) for name in (SOURCE, TARGET))
     translator = ctranslate2.Translator(
         str(folder / job["engine"].split()[1].rstrip(",")),
         device="cpu",

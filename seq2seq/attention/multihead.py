@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -79,7 +80,7 @@ class MultiHeadAttention(nn.Module):
         """memory (B, S, D) -> keys, values (B, H, S, d), for `attend`."""
         packed = F.linear(memory, self.in_weight[self.width :], self.in_bias[self.width :])
         keys, values = self._split(packed, 2)
-        return keys.contiguous(), values.contiguous()
+        return keys, values
 
     def attend(
         self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None, need_weights: bool = False
@@ -175,9 +176,28 @@ class MultiHeadAttention(nn.Module):
 
     def _split(self, packed: Tensor, parts: int) -> tuple[Tensor, ...]:
         """(B, S, parts * D) -> `parts` tensors (B, H, S, d)."""
-        batch, size, _ = packed.shape
-        shape = (batch, size, parts, self.heads, self.width // self.heads)
+        shape = (*packed.shape[:2], parts, self.heads, self.width // self.heads)
+        if torch.is_grad_enabled() and _on_cpu(packed):
+            split: tuple[Tensor, ...] = _Split.apply(packed, shape)
+            return split
         return packed.view(shape).permute(2, 0, 3, 1, 4).unbind(0)
+
+
+class _Split(torch.autograd.Function):
+    """packed (B, S, P * D), shape (B, S, P, H, d) -> P views (B, H, S, d). Autograd's own way back would join the
+    gradients in one copy and put them in order in another."""
+
+    @staticmethod
+    def forward(ctx: Any, packed: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, ...]:
+        ctx.shape = shape
+        return packed.view(shape).permute(2, 0, 3, 1, 4).unbind(0)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        packed = gradients[0].new_empty(ctx.shape)
+        for part, gradient in enumerate(gradients):
+            packed[:, :, part] = gradient.transpose(1, 2)
+        return packed.flatten(2), None
 
 
 def _merge(heads: Tensor) -> Tensor:

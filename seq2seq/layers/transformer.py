@@ -28,8 +28,9 @@ class FeedForward(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        outputs: Tensor = self.output(self.dropout(F.relu(self.hidden(inputs), inplace=True)))
-        return outputs
+        rows = self.hidden(inputs.flatten(0, -2))  # not a view, so that autograd lets the relu change it in place
+        outputs: Tensor = self.output(self.dropout(F.relu(rows, inplace=True)))
+        return outputs.view(inputs.shape)
 
 
 class PreNorm(nn.Module):

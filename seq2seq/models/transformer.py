@@ -94,7 +94,8 @@ class TransformerDecoder(nn.Module):
 
     def start(self, memory: TransformerMemory) -> TransformerState:
         layers = cast("Iterable[TransformerDecoderLayer]", self.layers)
-        source = tuple(layer.cross_attention.project_memory(memory.values) for layer in layers)
+        projected = (layer.cross_attention.project_memory(memory.values) for layer in layers)
+        source = tuple((keys.contiguous(), values.contiguous()) for keys, values in projected)
         batch, heads, _, width = source[0][0].shape
         cache = KeyValueCache.start(len(self.layers), batch, heads, width, like=memory.values)
         return TransformerState(cache, source, memory.mask)
