@@ -218,7 +218,7 @@ def ours(job: dict[str, Any]) -> dict[str, Any]:
     engine, _, kind = job["engine"].partition(" ")
     own = job["batches"] == "its own batches"
     texts = first(json.loads((folder / TEXTS).read_text(encoding="utf-8")), job["sentences"])
-    batching = Batching(max_tokens=8192, window=len(texts)) if own else Batching(max_tokens=10**9)
+    batching = Batching(window=len(texts)) if own else Batching(max_tokens=10**9)
     translator = Translator.load(
         folder / (kind or BUNDLE),
         search=build_search(SEARCHES[job["search"]], job["length"]),
