@@ -29,7 +29,7 @@ from seq2seq.data.batching import collate
 from seq2seq.files import atomic_write
 from seq2seq.interfaces import EOS, Batch
 from seq2seq.search import GreedySearch, decode_batch
-from seq2seq.training.loss import Criterion
+from seq2seq.training.criterion import Criterion
 from seq2seq.training.schedule import Decay
 
 TASKS = ("copy", "reverse")

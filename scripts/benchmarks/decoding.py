@@ -191,7 +191,7 @@ def prepare(settings: dict[str, Any]) -> dict[str, Any]:
 
 def _export(bundle: Any, folder: Path, texts: list[str]) -> list[str]:
     from seq2seq.errors import UserError
-    from seq2seq.inference.exporters import export_ctranslate2
+    from seq2seq.export import export_ctranslate2
 
     for kind in QUANTIZATIONS:
         try:

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from seq2seq.data.datamodule import TranslationData
+    from seq2seq.data.translation_data import TranslationData
 
 NEVER = 10**9
 
 
 def compose_training(overrides: list[str]) -> DictConfig:
     """The configuration of `seq2seq train` under `overrides`, checked as the command checks it."""
+    from seq2seq.commands.config_check import check
     from seq2seq.commands.configuration import compose
-    from seq2seq.commands.validation import check
 
     config = compose("train", overrides)
     check(config, "train", ignore=("hydra",))
@@ -29,7 +29,7 @@ def without_validation(config: DictConfig, updates: int) -> DictConfig:
     own = {
         "trainer": {"max_steps": updates, "val_check_interval": NEVER, "log_every_n_steps": NEVER},
         "callbacks": {"save_every_n_steps": None, "save_minutes": None, "patience": None, "progress": False},
-        "logger": OmegaConf.create({"_target_": "seq2seq.training.observers.Observer"}),
+        "logger": OmegaConf.create({"_target_": "seq2seq.training.loggers.Observer"}),
     }
     OmegaConf.set_struct(config, False)
     config.pop("logger")

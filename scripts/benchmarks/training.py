@@ -66,7 +66,7 @@ class Finished(Exception):
 
 
 class Meter:
-    """An observer of training (`seq2seq.training.observers.Observer`) that ends it after `updates` updates."""
+    """An observer of training (`seq2seq.training.loggers.Observer`) that ends it after `updates` updates."""
 
     def __init__(self, warm_up: int, updates: int) -> None:
         self.first, self.last = warm_up, warm_up + updates
@@ -115,7 +115,7 @@ def measure(settings: dict[str, Any]) -> dict[str, Any]:
     import torch
 
     from seq2seq.commands.configuration import build
-    from seq2seq.training.loss import Criterion
+    from seq2seq.training.criterion import Criterion
     from seq2seq.training.trainer import fit
 
     warm_up, updates = settings["warm_up"], settings["updates"]

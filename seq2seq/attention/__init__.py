@@ -1,6 +1,6 @@
 """Attention: scores, alignments, pooling and multi-head attention, as plain torch modules."""
 
-from seq2seq.attention.alignment import (
+from seq2seq.attention.alignments import (
     Alignment,
     HardAlignment,
     LocalMonotonicAlignment,

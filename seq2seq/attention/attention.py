@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from seq2seq.attention.alignment import Alignment
+from seq2seq.attention.alignments import Alignment
 from seq2seq.attention.memory import AttentionMemory
 from seq2seq.attention.scores import Score
 from seq2seq.errors import UserError

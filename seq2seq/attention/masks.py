@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from seq2seq.errors import UserError
-from seq2seq.layers.precision import widened
+from seq2seq.kernels.precision import widened
 
 
 def lengths_to_mask(lengths: Tensor, size: int | None = None) -> Tensor:

@@ -13,7 +13,7 @@ from seq2seq.attention.cache import KeyValueCache
 from seq2seq.attention.masks import band_mask, causal_mask, masked_softmax
 from seq2seq.attention.windows import Windows
 from seq2seq.errors import UserError
-from seq2seq.layers.dropout import dropout
+from seq2seq.kernels.dropout import dropout
 from seq2seq.layers.positions import Rotation
 
 FEW_QUERIES = 8

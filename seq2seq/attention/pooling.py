@@ -9,7 +9,7 @@ Unprojected self-attention, softmax(X X^T / sqrt(d)) X, needs no class: it is
 
 from __future__ import annotations
 
-from seq2seq.attention.alignment import SoftAlignment
+from seq2seq.attention.alignments import SoftAlignment
 from seq2seq.attention.attention import Attention
 from seq2seq.attention.scores import GaussianScore, UniformScore
 

@@ -23,15 +23,15 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from seq2seq.commands import configuration, runs
 from seq2seq.commands.choices import key_of, quoted, search_path
+from seq2seq.commands.config_check import check
 from seq2seq.commands.preflight import check_values
 from seq2seq.commands.report import write_report
 from seq2seq.commands.starting import load_start
 from seq2seq.commands.suggestions import nearest
 from seq2seq.commands.train import train
-from seq2seq.commands.validation import check
 from seq2seq.commands.workers import leading
 from seq2seq.errors import OUT_OF_MEMORY, UserError, out_of_memory
-from seq2seq.training.interruption import TrainingInterrupted
+from seq2seq.training.signals import TrainingInterrupted
 
 OWN = ("models", "experiments", "seeds", "systems", "baseline")
 """Keys of the comparison itself; every other override goes to each training."""

@@ -64,7 +64,7 @@ def launch(command: str, main: Main, arguments: list[str]) -> int:
 
     def task(config: DictConfig) -> float | None:
         nonlocal status, composed
-        from seq2seq.commands.validation import check
+        from seq2seq.commands.config_check import check
 
         composed = True
         sys.argv = [program, command, *arguments]  # Lightning starts the other processes of a training by it.

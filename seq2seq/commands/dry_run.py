@@ -20,7 +20,7 @@ STEPS = 5
 
 def dry_run(config: DictConfig, start: Bundle | None) -> int:
     """Prepare the data (which stays in the cache), take a few updates on its first batches, print what was seen."""
-    from seq2seq.training.loss import Criterion
+    from seq2seq.training.criterion import Criterion
     from seq2seq.training.optimizer import create_optimizer, parameter_kinds
     from seq2seq.training.progress import seed_everything
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from seq2seq.commands.config_check import check_foreign
 from seq2seq.commands.configuration import build
 from seq2seq.commands.console import talk_to
 from seq2seq.commands.runs import read_metrics, read_settings, write_metrics
 from seq2seq.commands.scoring import score_split, test_splits, with_beam_size
 from seq2seq.commands.translate import typed_search
-from seq2seq.commands.validation import check_foreign
 from seq2seq.errors import UserError
 from seq2seq.files import atomic_write
 from seq2seq.inference.folders import run_folders, scored_folder
@@ -80,8 +80,8 @@ def score_checkpoint(config: DictConfig, comet: Comet | None) -> dict[str, Any]:
     What was asked for beyond a run's own scores, COMET and the effect of the beam, is added to its metrics.json, where
     reports find it; nothing there is changed.
     """
-    from seq2seq.data.datamodule import TranslationData
     from seq2seq.data.tokenizer import TokenizerSettings
+    from seq2seq.data.translation_data import TranslationData
     from seq2seq.inference.translator import Translator
 
     translator = Translator.load(config.checkpoint, config.device, typed_search(config))

@@ -34,7 +34,7 @@ def main(config: DictConfig) -> int:
     if config.format == "bundle":
         bundle.save(output, metrics)
     else:
-        from seq2seq.inference.exporters import export_ctranslate2, export_onnx
+        from seq2seq.export import export_ctranslate2, export_onnx
 
         sample = run_sources(checkpoint) if config.sample is None else read_sample(Path(config.sample))
         if config.format == "ctranslate2":

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
+from seq2seq.commands.config_check import check_data
 from seq2seq.commands.configuration import build
 from seq2seq.commands.scoring import test_splits
 from seq2seq.commands.starting import create_model, training_data
-from seq2seq.commands.validation import check_data
 from seq2seq.errors import UserError
 from seq2seq.search.penalties import NO_COVERAGE
 
 if TYPE_CHECKING:
-    from seq2seq.data.datamodule import TranslationData
+    from seq2seq.data.translation_data import TranslationData
     from seq2seq.inference.bundle import Bundle
 
 logger = logging.getLogger(__name__)
@@ -31,9 +31,9 @@ def check_values(config: DictConfig, start: Bundle | None) -> None:
     anything is prepared."""
     import torch
 
-    from seq2seq.data.corpus import check_split
+    from seq2seq.data.corpora import check_split
     from seq2seq.evaluation.metrics import bleu_metric
-    from seq2seq.training.loss import Criterion
+    from seq2seq.training.criterion import Criterion
     from seq2seq.training.optimizer import create_optimizer, parameter_kinds
 
     check_data(config)

@@ -20,8 +20,8 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from seq2seq.commands.choices import config_dir
+from seq2seq.commands.config_check import locate
 from seq2seq.commands.configuration import flat_keys
-from seq2seq.commands.validation import locate
 from seq2seq.commands.workers import leading
 from seq2seq.errors import UserError
 from seq2seq.files import InUse, atomic_write, hold

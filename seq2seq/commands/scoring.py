@@ -13,7 +13,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seq2seq.data.corpus import check_split
+from seq2seq.data.corpora import check_split
 from seq2seq.errors import UserError
 from seq2seq.files import atomic_write
 from seq2seq.interfaces import EOS_PIECE
@@ -21,7 +21,7 @@ from seq2seq.search import BeamSearch, GreedySearch, Search
 from seq2seq.search.options import Options
 
 if TYPE_CHECKING:
-    from seq2seq.data.datamodule import TranslationData
+    from seq2seq.data.translation_data import TranslationData
     from seq2seq.evaluation.comet import Comet
     from seq2seq.inference.translator import Translator
 

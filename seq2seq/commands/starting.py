@@ -17,7 +17,7 @@ from seq2seq.errors import UserError
 from seq2seq.inference.card import short_name
 
 if TYPE_CHECKING:
-    from seq2seq.data.datamodule import TranslationData
+    from seq2seq.data.translation_data import TranslationData
     from seq2seq.inference.bundle import Bundle
 
 logger = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ def model_differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
 
 def training_data(config: DictConfig, start: Bundle | None = None) -> TranslationData:
     """The corpus of `config` with its tokenizer settings, or the tokenizers of `start`; nothing is read yet."""
-    from seq2seq.data.datamodule import TranslationData
+    from seq2seq.data.translation_data import TranslationData
 
     tokenizers = None if start is None else start.tokenizers
     return TranslationData.from_config(build(config.data), build(config.tokenizer), config.seed, tokenizers)

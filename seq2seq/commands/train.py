@@ -26,7 +26,7 @@ from seq2seq.errors import UserError
 from seq2seq.inference.card import short_name
 
 if TYPE_CHECKING:
-    from seq2seq.data.datamodule import TranslationData
+    from seq2seq.data.translation_data import TranslationData
     from seq2seq.inference.bundle import Bundle
     from seq2seq.training.trainer import TrainingResult
 
@@ -145,7 +145,7 @@ def _unscored(folder: Path, config: DictConfig) -> bool:
 
 def _tell(folder: Path, work: Callable[[], int]) -> int:
     """The exit status of a training, what it says kept in `folder`; of several processes the first one's alone."""
-    from seq2seq.training.interruption import TrainingInterrupted
+    from seq2seq.training.signals import TrainingInterrupted
 
     if not leading():
         hush()
@@ -171,7 +171,7 @@ def _train(
     command: str | None,
     start: Bundle | None,
 ) -> int:
-    from seq2seq.training.loss import Criterion
+    from seq2seq.training.criterion import Criterion
     from seq2seq.training.progress import seed_everything
     from seq2seq.training.trainer import fit
     from seq2seq.training.validation import bleu

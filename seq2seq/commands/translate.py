@@ -18,7 +18,7 @@ from seq2seq.errors import UserError
 from seq2seq.files import InUse, hold
 
 if TYPE_CHECKING:
-    from seq2seq.inference.stream import StreamReport
+    from seq2seq.inference.lines import StreamReport
     from seq2seq.inference.translator import Translator
     from seq2seq.search import Search
 
@@ -34,7 +34,7 @@ def main(config: DictConfig) -> int:
         from seq2seq.commands.processes import translate_in_processes
 
         return translate_in_processes(config, HydraConfig.get().overrides.task)
-    from seq2seq.inference.stream import Shard, translate_file
+    from seq2seq.inference.lines import Shard, translate_file
 
     output = config.output if count == 1 else shard_paths(config.output, count)[config.shard.index]
     translator = load_translator(config)
@@ -118,7 +118,7 @@ def join(shards: list[str], output: str) -> int:
     Raises:
         UserError: one is not there, not finished, or not what it was when it was finished.
     """
-    from seq2seq.inference.stream import join_shards
+    from seq2seq.inference.lines import join_shards
 
     for path in shards:
         if not Path(path).is_file():

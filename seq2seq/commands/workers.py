@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from seq2seq.training.interruption import EXIT_CODES, TrainingInterrupted
+from seq2seq.training.signals import EXIT_CODES, TrainingInterrupted
 
 ENVIRONMENT = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE")
 """What Lightning sets when it starts the other processes of a training."""

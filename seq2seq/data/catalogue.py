@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from seq2seq.data import readers
 from seq2seq.data.cache import content_key, file_digest
-from seq2seq.data.corpus import VERSION, Corpus, FilesCorpus, HubCorpus, check_split, load_table
+from seq2seq.data.corpora import VERSION, Corpus, FilesCorpus, HubCorpus, check_split, load_table
 from seq2seq.data.table import Columns, Table
 from seq2seq.errors import UserError
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from seq2seq.data.cache import content_key
-from seq2seq.data.corpus import Corpus, load_table
+from seq2seq.data.corpora import Corpus, load_table
 from seq2seq.data.table import Columns, Table
 from seq2seq.errors import UserError
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from seq2seq.data.batching import Integers, collate_flat, sort_by_length
 from seq2seq.data.cache import cached_folder, content_key
-from seq2seq.data.corpus import Corpus
+from seq2seq.data.corpora import Corpus
 from seq2seq.data.table import Table
 from seq2seq.data.tokenizer import TokenizerPair, TokenizerSettings, train_tokenizer
 from seq2seq.errors import UserError

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from seq2seq.data.batching import TokenBatchSampler, collate
 from seq2seq.data.cache import cached_folder, content_key
-from seq2seq.data.corpus import Corpus, check_split, load_table
+from seq2seq.data.corpora import Corpus, check_split, load_table
 from seq2seq.data.preparation import Filters, train_pair
 from seq2seq.data.readers import Pair, batches
 from seq2seq.data.table import Table

@@ -13,7 +13,7 @@ import torch
 
 from seq2seq.errors import UserError
 from seq2seq.inference.engines import Ids, batches, by_batches, pair_lengths, source_lengths
-from seq2seq.inference.exports import Export, import_library
+from seq2seq.inference.export_folder import Export, import_library
 from seq2seq.interfaces import EOS, EOS_PIECE, Hypothesis
 from seq2seq.search import BeamSearch, GreedySearch, Search
 from seq2seq.search.beam import unique

@@ -16,12 +16,12 @@ from seq2seq.data.tokenizer import TokenizerPair
 from seq2seq.errors import UserError
 from seq2seq.inference.bundle import Bundle
 from seq2seq.inference.engines import check_lengths
-from seq2seq.inference.exports import Export
+from seq2seq.inference.export_folder import Export
 from seq2seq.inference.joining import joint_attention, joint_score, one_line
 from seq2seq.inference.loading import find_device, load_model, start_engine
-from seq2seq.inference.segments import cut_points
+from seq2seq.inference.long_sources import cut_points
+from seq2seq.inference.text_windows import growing_windows, paired
 from seq2seq.inference.translation import BLANK, Candidate, ScoredPair, Translation
-from seq2seq.inference.windows import growing_windows, paired
 from seq2seq.interfaces import BOS, EOS, EOS_PIECE, PAD, Hypothesis
 from seq2seq.search import Search, SearchChoice, chosen_search, with_n_best
 

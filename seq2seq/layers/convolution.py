@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seq2seq.errors import UserError
-from seq2seq.layers.dropout import Dropout
+from seq2seq.kernels.dropout import Dropout
 
 
 class GatedConvolution(nn.Module):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from seq2seq.errors import UserError
 from seq2seq.interfaces import PAD
-from seq2seq.layers.dropout import Dropout
+from seq2seq.kernels.dropout import Dropout
 from seq2seq.layers.positions import (
     AddedPositions,
     ConcatenatedPositions,

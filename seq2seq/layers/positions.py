@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from seq2seq.errors import UserError
-from seq2seq.layers.precision import widened
+from seq2seq.kernels.precision import widened
 
 BASE = 10000.0
 """Wavelengths go from 2 pi to BASE times as long."""

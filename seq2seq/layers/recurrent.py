@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seq2seq.errors import UserError
-from seq2seq.layers.dropout import Dropout
+from seq2seq.kernels.dropout import Dropout
 
 LayerState = tuple[Tensor, ...]
 """State of one layer: (hidden (N, D),) of a GRU, (hidden (N, D), cell (N, D)) of an LSTM. hidden is the output."""

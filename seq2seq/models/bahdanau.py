@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from seq2seq.attention import AdditiveScore, Attention, AttentionMemory, SoftAlignment
 from seq2seq.errors import UserError
 from seq2seq.interfaces import AttentionOutput, DecoderOutput, SampledAttention
-from seq2seq.layers.attentive_gru import AttentiveGRUWeights, attentive_gru
-from seq2seq.layers.dropout import Dropout
+from seq2seq.kernels.attentive_gru import AttentiveGRUWeights, attentive_gru
+from seq2seq.kernels.dropout import Dropout
 from seq2seq.layers.embedding import Embedding
 from seq2seq.layers.recurrent import (
     LAYERS,
@@ -26,7 +26,7 @@ from seq2seq.layers.recurrent import (
     create_layer,
 )
 from seq2seq.models.encoder_decoder import EncoderDecoder, create_vocabulary_layers, remaining_memory
-from seq2seq.models.recurrent import (
+from seq2seq.models.recurrent_parts import (
     InitialState,
     LayerStates,
     Readout,

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from seq2seq.attention import Attention, AttentionMemory
 from seq2seq.interfaces import AttentionOutput, DecoderOutput
-from seq2seq.layers.dropout import Dropout
+from seq2seq.kernels.dropout import Dropout
 from seq2seq.layers.embedding import Embedding
 from seq2seq.layers.recurrent import RecurrentEncoder, RecurrentStack
 from seq2seq.models.encoder_decoder import EncoderDecoder, create_vocabulary_layers, remaining_memory
-from seq2seq.models.recurrent import (
+from seq2seq.models.recurrent_parts import (
     LayerStates,
     RecurrentMemory,
     SourceReader,

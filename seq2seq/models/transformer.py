@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from seq2seq.attention.cache import KeyValueCache
 from seq2seq.errors import UserError
 from seq2seq.interfaces import DecoderOutput
+from seq2seq.kernels.layer_norm import LayerNorm
 from seq2seq.layers.embedding import PositionedEmbedding, create_positions
-from seq2seq.layers.normalisation import LayerNorm
 from seq2seq.layers.positions import RotaryPositions
-from seq2seq.layers.transformer import RESIDUALS, TransformerDecoderLayer, TransformerEncoderLayer
 from seq2seq.models.encoder_decoder import EncoderDecoder, create_vocabulary_layers, remaining_sentences
+from seq2seq.models.transformer_layers import RESIDUALS, TransformerDecoderLayer, TransformerEncoderLayer
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,11 @@ from seq2seq.errors import UserError
 from seq2seq.inference.translation import Translation
 from seq2seq.serving import messages, pages, sizes
 from seq2seq.serving.batcher import Batcher, Gathering, QueueFull
-from seq2seq.serving.limits import Limits
 from seq2seq.serving.messages import Problem, TranslateRequest, TranslateResponse
-from seq2seq.serving.metrics import Metrics
 from seq2seq.serving.middleware import GONE, Admission, BodyLimit, Count, HeadAsGet
+from seq2seq.serving.monitoring import Metrics
 from seq2seq.serving.quality import quality_by_length
+from seq2seq.serving.request_limits import Limits
 from seq2seq.serving.served import ServedModel
 
 FREE = {"/health", "/metrics"}

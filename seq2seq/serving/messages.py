@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from seq2seq.errors import UserError
 from seq2seq.inference.translation import Translation
 from seq2seq.search import METHODS, Search, with_n_best, with_options
-from seq2seq.serving.limits import Limits
+from seq2seq.serving.request_limits import Limits
 from seq2seq.serving.sizes import WIDTHS, Source, longest_output, search_size
 
 

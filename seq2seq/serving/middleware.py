@@ -9,7 +9,7 @@ from collections.abc import Collection
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from seq2seq.serving.metrics import Metrics
+from seq2seq.serving.monitoring import Metrics
 
 PATIENCE = 8
 """Of a body that is too long, so many times the limit is read and dropped, so that its sender reads the answer."""

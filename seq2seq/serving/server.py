@@ -14,7 +14,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from seq2seq.errors import UserError
-from seq2seq.serving.limits import Limits
+from seq2seq.serving.request_limits import Limits
 
 RESET = struct.pack("ii", 1, 0)
 """SO_LINGER: on, for no seconds."""

@@ -15,11 +15,11 @@ from seq2seq.errors import UserError
 from seq2seq.interfaces import Model
 from seq2seq.training.averaging import RecentWeights
 from seq2seq.training.checkpoint import MODEL_PREFIX, duplicate, model_weights, unwritable, write_checkpoint
-from seq2seq.training.interruption import StopSignals
 from seq2seq.training.limits import Limits, ValidationInterval
+from seq2seq.training.loggers import Observer, training_record, validation_record
 from seq2seq.training.module import TranslationModule
-from seq2seq.training.observers import Observer, training_record, validation_record
 from seq2seq.training.progress import Progress, Window, restore_random_state, undisturbed
+from seq2seq.training.signals import StopSignals
 from seq2seq.training.validation import Validation, Validator
 
 logger = logging.getLogger(__name__)

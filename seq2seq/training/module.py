@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from seq2seq.errors import UserError
 from seq2seq.interfaces import Batch, Model
-from seq2seq.training.loss import Criterion
+from seq2seq.training.criterion import Criterion
 from seq2seq.training.optimizer import create_optimizer, parameter_kinds
 from seq2seq.training.progress import Progress, Stopwatch, random_state
 from seq2seq.training.schedule import Schedule

@@ -23,13 +23,13 @@ from seq2seq.interfaces import Batch
 from seq2seq.search import Search
 from seq2seq.training.callbacks import AVERAGED, BEST, LAST, CallbackSettings, Supervisor
 from seq2seq.training.checkpoint import AtomicCheckpointIO, first_readable
-from seq2seq.training.interruption import TrainingInterrupted, handlers_restored
+from seq2seq.training.criterion import Criterion
 from seq2seq.training.limits import Interval, Limits, ValidationInterval
-from seq2seq.training.loss import Criterion
+from seq2seq.training.loggers import History, Observer, Terminal
 from seq2seq.training.module import TranslationModule
-from seq2seq.training.observers import History, Observer, Terminal
 from seq2seq.training.progress import seed_everything
 from seq2seq.training.schedule import Schedule, duration
+from seq2seq.training.signals import TrainingInterrupted, handlers_restored
 from seq2seq.training.stream import BatchStream, Loader
 from seq2seq.training.validation import Score, Validator
 

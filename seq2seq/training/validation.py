@@ -13,7 +13,7 @@ import torch.distributed as dist
 from seq2seq.evaluation.lengths import spread
 from seq2seq.interfaces import EOS_PIECE, Batch, Hypothesis, Model
 from seq2seq.search import Search, decode_batch
-from seq2seq.training.loss import token_nll
+from seq2seq.training.criterion import token_nll
 
 Score = Callable[[Sequence[str], Sequence[str]], float]
 """Hypotheses and references of a whole set -> BLEU."""

@@ -25,7 +25,8 @@ import seq2seq.training.trainer
 from seq2seq.cli import run
 from seq2seq.commands import compare, train, workers
 from seq2seq.commands.choices import quoted
-from seq2seq.data import grammar, preparation
+from seq2seq.data import preparation
+from seq2seq.data.grammar import corpus as grammar
 
 LOADED = (lightning.pytorch, seq2seq.commands.dry_run, seq2seq.training.trainer)
 SMALL = [

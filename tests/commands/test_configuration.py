@@ -14,9 +14,9 @@ from omegaconf import OmegaConf
 from seq2seq.cli import guarded, run
 from seq2seq.commands import compare, configuration, runs, train
 from seq2seq.commands.choices import groups, quoted, readable
+from seq2seq.commands.config_check import check, fits
 from seq2seq.commands.suggestions import nearest
-from seq2seq.commands.validation import check, fits
-from seq2seq.training.interruption import TrainingInterrupted
+from seq2seq.training.signals import TrainingInterrupted
 
 REFUSED = {
     "a misspelt key": (["trainer.max_tim=1"], ["trainer.max_tim", "trainer.max_time"]),

@@ -15,7 +15,7 @@ from seq2seq.cli import run
 from seq2seq.commands import configuration
 from seq2seq.commands.choices import groups
 from seq2seq.commands.compare import systems
-from seq2seq.commands.validation import check
+from seq2seq.commands.config_check import check
 
 NAMES = groups()["experiment"]
 

@@ -15,9 +15,9 @@ from seq2seq.commands.scoring import (
     with_beam_size,
     write_attention,
 )
-from seq2seq.data.datamodule import TranslationData
-from seq2seq.data.grammar import GrammarCorpus
+from seq2seq.data.grammar.corpus import GrammarCorpus
 from seq2seq.data.tokenizer import TokenizerSettings
+from seq2seq.data.translation_data import TranslationData
 from seq2seq.errors import UserError
 from seq2seq.evaluation.alignment_error import alignment_error_rate
 from seq2seq.inference.bundle import Bundle, describe

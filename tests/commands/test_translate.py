@@ -21,7 +21,7 @@ from seq2seq.commands.processes import device_of, run_together
 from seq2seq.commands.translate import Progress
 from seq2seq.inference import bundle
 from seq2seq.inference.bundle import Bundle, load_bundle
-from seq2seq.inference.stream import StreamReport
+from seq2seq.inference.lines import StreamReport
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "tests" / "inference" / "kept"

@@ -5,7 +5,7 @@ import pytest
 
 from seq2seq.data import concatenation
 from seq2seq.data.concatenation import ConcatenatedCorpus
-from seq2seq.data.corpus import load_table
+from seq2seq.data.corpora import load_table
 from seq2seq.errors import UserError
 
 SIZES = {"train": 57, "valid": 11, "test": 10}

@@ -9,9 +9,9 @@ from test_datamodule import SETTINGS, data, decoded, same
 from toy_text import lines
 
 from seq2seq.data import streaming
-from seq2seq.data.corpus import FilesCorpus, HubCorpus
-from seq2seq.data.datamodule import TranslationData
+from seq2seq.data.corpora import FilesCorpus, HubCorpus
 from seq2seq.data.tokenizer import TokenizerSettings
+from seq2seq.data.translation_data import TranslationData
 from seq2seq.errors import UserError
 
 

@@ -10,8 +10,8 @@ import torch
 from seq2seq.errors import UserError
 from seq2seq.inference.bundle import load_bundle
 from seq2seq.inference.engines import batches
+from seq2seq.inference.text_windows import growing_windows
 from seq2seq.inference.translator import Batching, Translator
-from seq2seq.inference.windows import growing_windows
 from seq2seq.interfaces import Hypothesis
 from seq2seq.search import BeamSearch, GreedySearch, Sampling
 

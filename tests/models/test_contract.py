@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from seq2seq.interfaces import BOS, EOS, PAD, Model
-from seq2seq.layers import dropout
+from seq2seq.kernels import dropout
 from seq2seq.layers.embedding import Embedding
 
 CONF = Path(__file__).parents[2] / "conf" / "model"

@@ -9,9 +9,9 @@ from seq2seq.attention import AdditiveScore
 from seq2seq.layers.output import OutputLayer
 from seq2seq.layers.positions import LearnedPositions
 from seq2seq.layers.recurrent import create_layer
-from seq2seq.layers.transformer import FeedForward
 from seq2seq.models.encoder_decoder import create_vocabulary_layers
-from seq2seq.models.recurrent import further_input
+from seq2seq.models.recurrent_parts import further_input
+from seq2seq.models.transformer_layers import FeedForward
 
 
 def xavier(inputs: int, outputs: int) -> float:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from seq2seq.attention import AdditiveScore, Attention, GeneralScore, SoftAlignment
 from seq2seq.errors import UserError
 from seq2seq.interfaces import EOS, PAD
-from seq2seq.layers.attentive_gru import AttentiveGRUWeights, attentive_gru
+from seq2seq.kernels.attentive_gru import AttentiveGRUWeights, attentive_gru
 from seq2seq.models import create_bahdanau, create_luong, create_rnn
 
 WIDTH = 6

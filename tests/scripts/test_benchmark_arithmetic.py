@@ -15,7 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from seq2seq.data.batching import collate
-from seq2seq.training.loss import Criterion, fused_cross_entropy
+from seq2seq.kernels.cross_entropy import fused_cross_entropy
+from seq2seq.training.criterion import Criterion
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 sys.path.insert(0, str(SCRIPTS))

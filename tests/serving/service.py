@@ -20,7 +20,7 @@ from seq2seq.inference.build import build
 from seq2seq.inference.bundle import Bundle, describe, load_bundle
 from seq2seq.serving.app import create_app
 from seq2seq.serving.batcher import Gathering
-from seq2seq.serving.limits import Limits
+from seq2seq.serving.request_limits import Limits
 from seq2seq.serving.served import ServedModel, load_models
 from seq2seq.serving.server import address, configuration, listen
 

@@ -10,7 +10,7 @@ import httpx
 from service import ask, counted, replaced, running
 
 from seq2seq.serving.batcher import Gathering
-from seq2seq.serving.limits import Limits
+from seq2seq.serving.request_limits import Limits
 
 
 def test_long_bodies(models):

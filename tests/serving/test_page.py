@@ -12,7 +12,7 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select, WebDriverWait
 from service import REFERENCES, SOURCES, running
 
-from seq2seq.serving.limits import Limits
+from seq2seq.serving.request_limits import Limits
 
 
 @pytest.fixture(scope="module")

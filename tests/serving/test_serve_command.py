@@ -21,7 +21,7 @@ from service import KEPT, RNN, SOURCES, random_bundle
 from seq2seq.cli import run
 from seq2seq.errors import UserError
 from seq2seq.inference.folders import checkpoint_name
-from seq2seq.serving.limits import Limits
+from seq2seq.serving.request_limits import Limits
 from seq2seq.serving.served import load_models, unique_names
 from seq2seq.serving.server import listen
 

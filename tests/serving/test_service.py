@@ -12,7 +12,7 @@ from service import REFERENCES, SOURCES, ask, counted, running
 from seq2seq.evaluation.metrics import sentence_scores
 from seq2seq.search import BeamSearch, GreedySearch, Sampling
 from seq2seq.serving.batcher import Gathering
-from seq2seq.serving.limits import Limits
+from seq2seq.serving.request_limits import Limits
 
 TEXTS = [" ".join(source.split()[start:]) for source in SOURCES for start in range(4)]
 

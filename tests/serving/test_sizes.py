@@ -8,11 +8,11 @@ import random
 import pytest
 
 from seq2seq.errors import UserError
-from seq2seq.inference.segments import cut_points
+from seq2seq.inference.long_sources import cut_points
 from seq2seq.interfaces import WORD_START
 from seq2seq.search import BeamSearch, GreedySearch, Sampling
-from seq2seq.serving.limits import Limits
 from seq2seq.serving.messages import SearchOptions, resolve_search
+from seq2seq.serving.request_limits import Limits
 from seq2seq.serving.sizes import Source, attention_size, longest_output, measure, most_parts
 
 

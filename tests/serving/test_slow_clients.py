@@ -14,7 +14,7 @@ import httpx
 from service import SOURCES, ask, counted, replaced, running
 
 from seq2seq.serving.batcher import Gathering
-from seq2seq.serving.limits import Limits
+from seq2seq.serving.request_limits import Limits
 
 
 def connect(url: str, sent: bytes) -> socket.socket:

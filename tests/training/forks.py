@@ -21,11 +21,11 @@ import torch
 from toy import ToyData, toy_fit, toy_model, union_of_two
 
 from seq2seq.errors import UserError
-from seq2seq.training import callbacks, checkpoint, observers, validation
+from seq2seq.training import callbacks, checkpoint, loggers, validation
 from seq2seq.training.averaging import RecentWeights
-from seq2seq.training.interruption import TrainingInterrupted
-from seq2seq.training.observers import Observer
+from seq2seq.training.loggers import Observer
 from seq2seq.training.progress import Progress
+from seq2seq.training.signals import TrainingInterrupted
 
 KILLED = {
     "trainer": {"max_steps": 50, "val_check_interval": 7, "log_every_n_steps": 4, "accumulate_grad_batches": 2},
@@ -99,7 +99,7 @@ def half_a_checkpoint(original: Callable[..., None], content: dict[str, Any], st
     die()
 
 
-def half_a_line(original: Callable[..., None], history: observers.History, record: dict[str, Any]) -> None:
+def half_a_line(original: Callable[..., None], history: loggers.History, record: dict[str, Any]) -> None:
     with open(history.path, "a", encoding="utf-8") as stream:
         stream.write(json.dumps(record)[:40])
     die()
@@ -120,7 +120,7 @@ PLACES: dict[str, Callable[[int], None]] = {
     "a checkpoint written, not renamed": lambda n: instead(os, "replace", n + 1, dead),
     "a checkpoint done": lambda n: instead(callbacks.Supervisor, "_save", n, done_and_dead),
     "in the middle of validation": lambda n: instead(validation, "decode_batch", n, dead),
-    "a line of history cut short": lambda n: instead(observers.History, "record", n, half_a_line),
+    "a line of history cut short": lambda n: instead(loggers.History, "record", n, half_a_line),
     "averaged weights written, no checkpoint": lambda n: instead(RecentWeights, "add", n, done_and_dead),
 }
 """Where a process can be hit worst; n counts from its start."""

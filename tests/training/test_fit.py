@@ -13,8 +13,8 @@ from toy import ToyData, history, toy_fit, toy_model
 from seq2seq.errors import UserError
 from seq2seq.interfaces import Batch, SampledAttention
 from seq2seq.training.checkpoint import model_weights, read_checkpoint
-from seq2seq.training.loss import Criterion
-from seq2seq.training.observers import Observer
+from seq2seq.training.criterion import Criterion
+from seq2seq.training.loggers import Observer
 from seq2seq.training.progress import Progress, random_state, restore_random_state, seed_everything
 from seq2seq.training.schedule import Constant, InverseSqrt
 

@@ -11,9 +11,9 @@ from toy import ToyData, ToyTokenizers, everything, toy_fit, toy_model
 from seq2seq.errors import UserError
 from seq2seq.training.callbacks import BEST, LAST
 from seq2seq.training.checkpoint import read_checkpoint
-from seq2seq.training.interruption import TrainingInterrupted
-from seq2seq.training.observers import Observer
+from seq2seq.training.loggers import Observer
 from seq2seq.training.schedule import Plateau
+from seq2seq.training.signals import TrainingInterrupted
 
 
 class StopAt(Observer):

@@ -8,7 +8,7 @@ import pytest
 from toy import history, toy_fit
 
 from seq2seq.training.checkpoint import read_checkpoint
-from seq2seq.training.observers import Observer
+from seq2seq.training.loggers import Observer
 from seq2seq.training.progress import Progress, Stopwatch
 from seq2seq.training.schedule import WallClock
 

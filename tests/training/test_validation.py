@@ -13,7 +13,7 @@ from toy import Letters, ToyData, toy_fit, toy_model
 from seq2seq.data.batching import collate
 from seq2seq.search import GreedySearch, Sampling, decode_batch
 from seq2seq.training.checkpoint import model_weights, read_checkpoint
-from seq2seq.training.observers import Observer
+from seq2seq.training.loggers import Observer
 from seq2seq.training.progress import Progress
 from seq2seq.training.schedule import Constant
 from seq2seq.training.trainer import TrainingResult

@@ -15,7 +15,7 @@ from seq2seq.models import create_rnn, create_transformer
 from seq2seq.search import GreedySearch
 from seq2seq.training.callbacks import BEST, LAST, CallbackSettings
 from seq2seq.training.checkpoint import read_checkpoint
-from seq2seq.training.loss import Criterion
+from seq2seq.training.criterion import Criterion
 from seq2seq.training.schedule import InverseSqrt, Schedule
 from seq2seq.training.trainer import TrainerSettings, TrainingResult, fit
 

@@ -1,6 +1,0 @@
-"""Writing a model for other engines, and making sure that it still says the same there."""
-
-from seq2seq.inference.exporters.ctranslate2 import export_ctranslate2
-from seq2seq.inference.exporters.onnx import export_onnx
-
-__all__ = ["export_ctranslate2", "export_onnx"]

@@ -1,0 +1,102 @@
+"""What the recurrent models share: reading the source, the decoder's first state, further inputs, the readout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from seq2seq.errors import UserError
+from seq2seq.interfaces import SampledAttention
+from seq2seq.kernels.dropout import Dropout
+from seq2seq.layers.embedding import Embedding
+from seq2seq.layers.recurrent import LayerState, RecurrentEncoder, RecurrentLayer
+
+LayerStates = tuple[LayerState, ...]
+"""One `LayerState` for each layer, from the bottom up."""
+
+
+@dataclass(frozen=True)
+class RecurrentMemory:
+    """values (B, S, D), unspecified but finite at padding; each layer's final state; mask (B, S)."""
+
+    values: Tensor
+    final: LayerStates
+    mask: Tensor
+
+
+class SourceReader(nn.Module):
+    """Embeds the source and reads it: source (B, S), mask (B, S) -> `RecurrentMemory`. Dropout acts on embeddings."""
+
+    def __init__(self, embedding: Embedding, encoder: RecurrentEncoder, dropout: float) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.dropout = Dropout(dropout)
+        self.encoder = encoder
+
+    def forward(self, source: Tensor, mask: Tensor) -> RecurrentMemory:
+        values, final = self.encoder(self.dropout(self.embedding(source)), mask)
+        return RecurrentMemory(values, final, mask)
+
+
+class InitialState(nn.Module):
+    """The decoder's first state from a summary of the source: tanh(W c + b), one W for each layer's hidden state (and
+    cell). Cho et al. 2014, appendix; Bahdanau et al. 2015, appendix A.2.2. summary (B, C) -> `LayerStates`.
+    """
+
+    def __init__(self, summary_width: int, width: int, layers: int, tensors: int) -> None:
+        super().__init__()
+        self.layers, self.tensors = layers, tensors
+        self.projection = nn.Linear(summary_width, layers * tensors * width)
+
+    def forward(self, summary: Tensor) -> LayerStates:
+        parts = torch.tanh(self.projection(summary)).chunk(self.layers * self.tensors, dim=-1)
+        return tuple(parts[i : i + self.tensors] for i in range(0, len(parts), self.tensors))
+
+
+class Readout(nn.Module):
+    """Features for the output layer from the decoder's state s, the context c and the previous word's embedding e:
+    t = U s + V c + W e + b, then "tanh", or "maxout" (the larger of two candidates a feature, so matrices are twice as
+    large; Bahdanau et al. 2015, appendix A.2.2).
+    """
+
+    def __init__(self, width: int, context_width: int, embedding_width: int, features: int, activation: str) -> None:
+        super().__init__()
+        if activation not in ("maxout", "tanh"):
+            raise UserError(f"readout={activation!r} is unknown; choose maxout or tanh.")
+        self.maxout = activation == "maxout"
+        self.projection = nn.Linear(width + context_width + embedding_width, 2 * features if self.maxout else features)
+
+    def forward(self, state: Tensor, context: Tensor, embedding: Tensor) -> Tensor:
+        """state (..., D), context (..., C), embedding (..., E) -> (..., features)."""
+        candidates = self.projection(torch.cat([state, context, embedding], dim=-1))
+        if not self.maxout:
+            return torch.tanh(candidates)
+        first, second = candidates.chunk(2, dim=-1)
+        return torch.where(first > second, first, second)
+
+
+def further_input(width: int, layer: RecurrentLayer) -> nn.Linear:
+    """What an input of `width` features beside a layer's own adds to its gates: W x, each gate's W Xavier uniform."""
+    feed = nn.Linear(width, layer.gate_width, bias=False)
+    for gate in feed.weight.data.chunk(layer.gate_width // layer.width):
+        nn.init.xavier_uniform_(gate)
+    return feed
+
+
+def select_layers(layers: LayerStates, rows: Tensor) -> LayerStates:
+    """The states of the given rows, of any shape, in that order."""
+    rows = rows.flatten()
+    return tuple(tuple(tensor.index_select(0, rows) for tensor in layer) for layer in layers)
+
+
+def join_sampling(records: Sequence[SampledAttention]) -> SampledAttention | None:
+    """Records of successive steps, entries (B, 1) -> one with entries (B, T); None without any."""
+    if not records:
+        return None
+    return SampledAttention(
+        torch.cat([record.log_probability for record in records], dim=1),
+        torch.cat([record.entropy for record in records], dim=1),
+    )

@@ -1,0 +1,215 @@
+import io
+import json
+import os
+import threading
+from pathlib import Path
+
+import pytest
+import tiny
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seq2seq.errors import UserError
+from seq2seq.inference.bundle import load_bundle
+from seq2seq.inference.lines import (
+    Shard,
+    join_shards,
+    live_descriptor,
+    translate_file,
+    translate_stream,
+    windows,
+)
+from seq2seq.inference.translator import Batching, Translator
+from seq2seq.search import GreedySearch
+
+TEXTS = tiny.sentences(30, seed=21)
+QUICK = GreedySearch(max_length_a=0.2, max_length_b=3)
+
+
+@pytest.fixture(scope="module")
+def translator():
+    bundle = load_bundle(Path(__file__).parent / "kept" / "bundle")
+    return Translator([bundle], batching=Batching(window=8, max_source_length=100))
+
+
+def run(translator, data: bytes, **options):
+    output = io.BytesIO()
+    report = translate_stream(translator, io.BytesIO(data), output, **options)
+    return output.getvalue(), report
+
+
+def expected_lines(data: bytes) -> int:
+    return data.count(b"\n") + (not data.endswith(b"\n") and data != b"")
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.binary(max_size=12),
+            st.text(max_size=8).map(lambda text: text.encode("utf-8", "surrogatepass")),
+            st.sampled_from([b"", b" ", b"\r", b"\x00", b"\xc2\x85", "שלום 😀".encode(), b"the cat.\r", b"a " * 300]),
+        ),
+        max_size=12,
+    ),
+    st.booleans(),
+    st.sampled_from(["text", "jsonl"]),
+)
+def test_as_many_lines_out_as_in(translator, lines, ended, output_format):
+    data = b"\n".join(lines) + (b"\n" if ended else b"")
+    output, report = run(translator, data, search=QUICK, output_format=output_format)
+    assert output.count(b"\n") == expected_lines(data) == report.lines
+    assert output == b"" or output.endswith(b"\n")
+    output.decode("utf-8")
+    if output_format == "jsonl":
+        records = [json.loads(line) for line in output.split(b"\n")[:-1]]
+        assert [record["line"] for record in records] == list(range(len(records)))
+
+
+def test_lines_are_translated_as_texts_are(translator):
+    data = "\ufeff".encode() + "\r\n".join(TEXTS).encode()
+    output, report = run(translator, data)
+    assert output.decode().splitlines() == [t.text for t in translator.translate(TEXTS)]
+    assert (report.lines, report.blank, report.invalid) == (30, 0, 0)
+
+
+def test_what_a_user_should_know_is_counted(translator):
+    lines = [b"the cat", b"", b"\t ", b"caf\xe9 house", b"\xff", b"the red dog. " * 100, b"a"]
+    _, report = run(translator, b"\n".join(lines), search=QUICK)
+    assert (report.lines, report.blank, report.invalid, report.split, report.truncated) == (7, 2, 2, 1, 0)
+    assert report.cut > 0
+    assert len(report.notes()) == 3
+    short = Translator(
+        [load_bundle(Path(__file__).parent / "kept" / "bundle")],
+        batching=Batching(max_source_length=50, long_lines="truncate"),
+    )
+    _, report = run(short, b"\n".join(lines), search=QUICK)
+    assert (report.split, report.truncated) == (0, 1)
+
+
+def test_json_lines_hold_everything(translator):
+    output, _ = run(translator, "\n".join(TEXTS).encode(), output_format="jsonl", n_best=2)
+    wanted = list(translator.translate(TEXTS, n_best=2, alignment=True))
+    for line, one in zip(output.splitlines(), wanted, strict=True):
+        record = json.loads(line)
+        assert record["text"] == one.text
+        assert record["score"] == pytest.approx(one.score, abs=1e-5)
+        assert record["tokens"] == one.tokens
+        assert record["source_tokens"] == one.source_tokens
+        assert [candidate["text"] for candidate in record["n_best"]] == [c.text for c in one.nbest[1:]]
+        assert len(record["alignment"]) == len(one.tokens)
+        for row in record["alignment"]:
+            assert len(row) == len(one.source_tokens)
+            assert sum(row) == pytest.approx(1, abs=0.01)
+
+
+def test_unknown_format(translator):
+    with pytest.raises(UserError, match="format"):
+        run(translator, b"a\n", output_format="xml")
+
+
+@pytest.mark.parametrize("kept", [0, 1, 13, 29, 30])
+@pytest.mark.parametrize("half", [b"", b"a half-written li"])
+def test_resuming_gives_the_same_file(translator, tmp_path, kept, half):
+    source, output = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_text("\n".join(TEXTS) + "\n")
+    translate_file(translator, source, output)
+    whole = output.read_bytes()
+    output.write_bytes(b"".join(whole.splitlines(keepends=True)[:kept]) + half)
+    report = translate_file(translator, source, output, resume=True)
+    assert output.read_bytes() == whole
+    assert (report.lines, report.skipped) == (30 - kept, kept)
+    translate_file(translator, source, output)
+    assert output.read_bytes() == whole
+
+
+@pytest.mark.parametrize("search", [GreedySearch(coverage_penalty=0.2), {"coverage_penalty": 0.2}, "gready"])
+def test_a_search_that_cannot_be_leaves_an_older_output_alone(tmp_path, search):
+    translator, source, output = Translator([tiny.bundle(tiny.RNN)]), tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_text("the cat\n")
+    output.write_text("kept\n")
+    with pytest.raises(UserError, match=r"coverage_penalty needs attention|search='gready' is no search"):
+        translate_file(translator, source, output, search=search)
+    assert output.read_text() == "kept\n"
+
+
+def test_resuming_needs_an_output(translator, tmp_path):
+    with pytest.raises(UserError, match="output"):
+        translate_file(translator, tmp_path / "in.txt", None, resume=True)
+    with pytest.raises(UserError, match=r"in\.txt"):
+        translate_file(translator, tmp_path / "in.txt", tmp_path / "out.txt")
+
+
+@pytest.mark.parametrize("count", [1, 3, 40])
+def test_shards_join_to_the_whole(translator, tmp_path, count):
+    source = tmp_path / "in.txt"
+    source.write_text("\n".join(TEXTS) + "\n")
+    translate_file(translator, source, tmp_path / "whole.txt")
+    paths = [tmp_path / f"{index}.txt" for index in range(count)]
+    for index, path in enumerate(paths):
+        if index == 1:
+            path.write_bytes(b"half")
+        translate_file(translator, source, path, shard=Shard(index, count), resume=True)
+    assert join_shards(paths, tmp_path / "joined.txt") == 30
+    assert (tmp_path / "joined.txt").read_bytes() == (tmp_path / "whole.txt").read_bytes()
+
+
+def test_an_unfinished_shard_is_not_joined(tmp_path):
+    for broken in (b"1\n", b"1\n4", b"1\n4\n7\n10\n"):
+        for name, text in (("a", b"0\n3\n6\n"), ("b", broken), ("c", b"2\n5\n8\n")):
+            (tmp_path / name).write_bytes(text)
+        with pytest.raises(UserError, match="shards"):
+            join_shards([tmp_path / name for name in "abc"], tmp_path / "joined")
+        assert not (tmp_path / "joined").exists()
+
+
+@pytest.mark.parametrize(("index", "count"), [(-1, 2), (2, 2), (0, 0)])
+def test_wrong_shards(index, count):
+    with pytest.raises(UserError, match="shard"):
+        Shard(index, count)
+
+
+def test_a_pipe_is_answered_while_it_is_open(translator):
+    """What `tail -f | seq2seq translate` needs: each line's translation comes before the next line is written."""
+    in_read, in_write = os.pipe()
+    out_read, out_write = os.pipe()
+    with os.fdopen(in_read, "rb") as source, os.fdopen(out_write, "wb") as output:
+        thread = threading.Thread(target=translate_stream, args=(translator, source, output))
+        thread.start()
+        with os.fdopen(out_read, "rb") as answers:
+            for text in TEXTS[:3]:
+                os.write(in_write, text.encode() + b"\n")
+                assert answers.readline().decode().rstrip("\n") == next(translator.translate(text)).text
+            os.write(in_write, b"the last line has no end")
+            os.close(in_write)
+            assert answers.readline().endswith(b"\n")
+        thread.join()
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.binary(max_size=200).map(lambda line: line.replace(b"\n", b"")), max_size=60), st.integers(1, 80))
+def test_pipes_lose_no_line(lines, size):
+    data = b"\n".join(lines)
+    read, write = os.pipe()
+    os.write(write, data)
+    os.close(write)
+    with os.fdopen(read, "rb") as source:
+        assert live_descriptor(source) is not None
+        found = list(windows(source, size))
+    assert [line for window in found for line in window] == list(io.BytesIO(data).read().split(b"\n"))[
+        : expected_lines(data)
+    ]
+    assert all(0 < len(window) <= size for window in found)
+
+
+def test_progress_is_told(translator):
+    seen = []
+    run(translator, "\n".join(TEXTS).encode(), progress=lambda report: seen.append(report.lines))
+    assert seen == [8, 16, 24, 30]
+
+
+def test_a_closed_pipe_reaches_the_caller(translator):
+    read, write = os.pipe()
+    os.close(read)
+    with pytest.raises(BrokenPipeError), os.fdopen(write, "wb", buffering=0) as output:
+        translate_stream(translator, io.BytesIO(b"the cat\n"), output)

@@ -1,0 +1,112 @@
+import math
+
+import pytest
+import torch
+
+from seq2seq.errors import UserError
+from seq2seq.kernels.dropout import Dropout, add_dropout, dropout
+
+
+@pytest.mark.parametrize("rate", [0.001, 0.1, 0.3, 0.5, 0.9])
+def test_rate_and_expectation(rate):
+    torch.manual_seed(1)
+    count = 400_003  # no multiple of four: the last word is used in part
+    kept = dropout(torch.ones(count), rate, training=True)
+    share = (kept == 0).double().mean().item()
+    assert abs(share - rate) < 5 * math.sqrt(rate * (1 - rate) / count) + 1 / 65536
+    assert kept.unique().numel() == 2
+    levels = 65536
+    assert kept.max().item() == pytest.approx(levels / (levels - round(rate * levels)), rel=1e-6)
+    deviation = math.sqrt(rate / (1 - rate) / count)
+    assert abs(kept.double().mean().item() - 1) < 5 * deviation
+
+
+def test_entries_are_independent():
+    torch.manual_seed(2)
+    kept = (dropout(torch.ones(4_000_000), 0.3, training=True) != 0).double() - 0.7
+    for lag in (1, 2, 3, 4, 5, 8, 64):  # within a word, across words
+        correlation = (kept[:-lag] * kept[lag:]).mean() / 0.21
+        assert abs(correlation) < 5 / math.sqrt(4_000_000)
+
+
+def test_four_entries_of_a_word_are_alike():
+    torch.manual_seed(3)
+    share = (dropout(torch.ones(500_000, 4), 0.25, training=True) == 0).double().mean(0)
+    assert (share - 0.25).abs().max() < 5 * math.sqrt(0.25 * 0.75 / 500_000)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (5, 7, 3)])
+def test_gradient_is_what_was_done_to_the_values(dtype, shape):
+    torch.manual_seed(4)
+    values = torch.full(shape, 2.0, dtype=dtype, requires_grad=True)
+    out = dropout(values, 0.5, training=True)
+    out.sum().backward()
+    assert out.dtype == dtype and out.shape == shape
+    assert torch.equal(values.grad, out.detach() / 2)
+
+
+def test_transposed_values():
+    torch.manual_seed(5)
+    values = torch.randn(6, 5).t()
+    out = dropout(values, 0.5, training=True)
+    assert torch.equal(out[out != 0], 2 * values[out != 0])
+    assert 0 < (out == 0).sum() < 30
+
+
+def test_gradcheck():
+    values = torch.randn(4, 5, dtype=torch.float64, requires_grad=True)
+
+    def seeded(values):
+        torch.manual_seed(6)
+        return dropout(values, 0.4, training=True)
+
+    assert torch.autograd.gradcheck(seeded, values)
+    assert torch.autograd.gradgradcheck(seeded, values)
+
+
+def test_global_generator_repeats_it():
+    module = Dropout(0.5)
+    torch.manual_seed(7)
+    state = torch.get_rng_state()
+    first, second = module(torch.ones(100)), module(torch.ones(100))
+    torch.set_rng_state(state)
+    assert torch.equal(module(torch.ones(100)), first)
+    assert not torch.equal(first, second)
+
+
+def test_identity_in_evaluation_and_at_rate_zero():
+    values = torch.randn(3)
+    assert Dropout(0.5).eval()(values) is values
+    assert Dropout(0.0)(values) is values
+
+
+def test_saves_one_byte_an_entry():
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: saved.append(tensor) or tensor, lambda tensor: tensor):
+        dropout(torch.ones(1000, requires_grad=True), 0.1, training=True)
+    assert [tensor.untyped_storage().nbytes() for tensor in saved] == [1000]
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.0, 2])
+def test_impossible_rate(rate):
+    with pytest.raises(UserError, match=f"got {rate}"):
+        Dropout(rate)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_added_to_other_values(dtype, training):
+    inputs, values, gradient = torch.randn(3, 5, 7, 4).to(dtype)[:3].requires_grad_().unbind(0)
+    torch.manual_seed(8)
+    expected = inputs + dropout(values, 0.3, training)
+    torch.manual_seed(8)
+    actual = add_dropout(inputs, values, 0.3, training)
+    close = 2e-2 if dtype == torch.bfloat16 else 1e-6  # rounded once instead of twice
+    torch.testing.assert_close(actual, expected, rtol=close, atol=close)
+    for computed, true in zip(
+        torch.autograd.grad(actual, (inputs, values), gradient),
+        torch.autograd.grad(expected, (inputs, values), gradient),
+        strict=True,
+    ):
+        assert torch.equal(computed, true)

@@ -1,0 +1,171 @@
+"""What a run shows: history.jsonl, TensorBoard, the terminal."""
+
+import io
+import itertools
+import json
+import logging
+import math
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from toy import toy_fit, toy_model
+
+from seq2seq.training.limits import Limits
+from seq2seq.training.loggers import History, TensorBoardLog, Terminal, clock, draw_attention
+from seq2seq.training.progress import Progress, Stopwatch
+from seq2seq.training.validation import Sample, Validation
+
+
+def test_history_is_cut_back_to_where_training_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "history.jsonl"
+    path.write_text('{"update": 1}\n\0\0\0\n7\n{"update": 5}\n{"update": 6}\n{"upda')
+    history = History()
+    history.start(tmp_path, Progress(update=5), Limits())
+    history.record({"update": 7, "valid_bleu": 0.1})
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [
+        {"update": 1},
+        {"update": 5},
+        {"update": 7, "valid_bleu": 0.1},
+    ]
+    assert "history.jsonl: 2 damaged lines are left out" in caplog.text
+
+
+def test_tensorboard_holds_scalars_texts_and_the_picture(tmp_path: Path) -> None:
+    toy_fit(tmp_path, model=toy_model("transformer"), observers=(TensorBoardLog(),), trainer={"max_steps": 20})
+    log = EventAccumulator(str(tmp_path / "tensorboard"))
+    log.Reload()
+    tags = log.Tags()
+    assert {
+        "train/loss",
+        "train/nll",
+        "train/perplexity",
+        "train/learning_rate",
+        "train/gradient_norm",
+        "train/tokens_per_second",
+        "valid/nll",
+        "valid/perplexity",
+        "valid/bleu",
+    } == set(tags["scalars"])
+    assert tags["images"] == ["attention"]
+    assert tags["tensors"] == ["samples/text_summary"]
+    assert [event.step for event in log.Scalars("valid/bleu")] == [10, 20]
+
+
+def test_tensorboard_repeats_nothing_after_a_resume(tmp_path: Path) -> None:
+    for steps in (10, 20):
+        toy_fit(tmp_path, observers=(TensorBoardLog(),), trainer={"max_steps": steps, "log_every_n_steps": 5})
+    log = EventAccumulator(str(tmp_path / "tensorboard"))
+    log.Reload()
+    assert [event.step for event in log.Scalars("train/loss")] == [5, 10, 15, 20]
+
+
+def test_tensorboard_drops_what_a_try_without_a_checkpoint_left(tmp_path: Path) -> None:
+    for loss in (1.0, 2.0):
+        log = TensorBoardLog()
+        log.start(tmp_path, Progress(), Limits())
+        for update in (1, 2):
+            log.record({"update": update, "train_loss": loss})
+        log.close()
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert [(event.step, event.value) for event in events.Scalars("train/loss")] == [(1, 2.0), (2, 2.0)]
+
+
+@pytest.mark.parametrize("pieces", [20, 300])
+def test_the_attention_picture_is_bounded(pieces: int) -> None:
+    sample = Sample(0, "", "", "", ["▁piece"] * pieces, ["▁piece"] * pieces, [[0.1] * pieces] * pieces)
+    figure = draw_attention(sample)
+    assert max(figure.get_size_inches()) <= 16
+    shown = {label.get_text() for label in figure.axes[0].get_xticklabels()}
+    assert ("▁piece" in shown) == (pieces == 20)
+
+
+def test_without_a_terminal_there_is_one_line_a_validation(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.INFO)
+    toy_fit(tmp_path, trainer={"max_steps": 20})
+    lines = [record.getMessage() for record in caplog.records if record.name.startswith("seq2seq")]
+    assert [line.split(",")[0] for line in lines] == ["update 10", "update 20"]
+    assert all("perplexity" in line and "BLEU" in line and "target tokens/s" in line for line in lines)
+    printed = capfd.readouterr()
+    assert printed.out == "" and "\r" not in printed.err
+
+
+def set_clock(monkeypatch: pytest.MonkeyPatch, clock: Callable[[], float]) -> None:
+    """Of this module alone: other threads of the process, such as an event loop, keep the true one."""
+    monkeypatch.setattr(loggers, "time", SimpleNamespace(monotonic=clock))
+
+
+def test_on_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Screen(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = Terminal()
+    terminal.start(tmp_path, Progress(), Limits(max_steps=100))
+    terminal.record({"update": 50, "train_loss": 2.5, "train_perplexity": 7.25})
+    progress = Progress(update=50, seconds=60.0, aside_seconds=10.0, target_tokens=100000, best_bleu=12.5)
+    set_clock(monkeypatch, lambda: time.monotonic() + 1)
+    terminal.update(progress)
+    terminal.close()
+    shown = screen.getvalue()
+    for text in ("update 50", "loss 2.500", "perplexity 7.25", "2,000 tokens/s", "best BLEU 12.50", "0:01:00 left"):
+        assert text in shown
+
+
+def test_without_a_terminal_a_line_breaks_a_long_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="seq2seq")
+    now = 1000.0
+    set_clock(monkeypatch, lambda: now)
+    terminal, quiet = Terminal(), Terminal(progress=False)
+    for each in (terminal, quiet):
+        each.start(tmp_path, Progress(), Limits(max_steps=2**14))
+    said = []
+    for second in range(1, 2**14 + 1):
+        now = 1000.0 + second
+        progress = Progress(update=second, seconds=float(second), target_tokens=second * 1000)
+        quiet.update(progress)
+        assert not caplog.records or second in said
+        terminal.update(progress)
+        if caplog.records:
+            said.append(second)
+            assert caplog.messages == [f"update {second} · epoch 0.00 · 1,000 tokens/s · {clock(2**14 - second)} left"]
+            caplog.clear()
+        if second == 45:
+            progress.best_bleu = 1.0
+            terminal.validated(progress, Validation(math.log(2), 1.0, [], []))
+            assert caplog.messages.pop().endswith("1,000 target tokens/s, 4:32:19 left")
+            caplog.clear()
+    gaps = [after - before for before, after in itertools.pairwise([0, *said])]
+    assert said[:3] == [30, 75, 105]
+    assert gaps[-1] == 600
+    assert 30 <= len(said) < 70
+
+
+def test_clock() -> None:
+    assert [clock(seconds) for seconds in (0, 59.9, 61, 3600 * 30 + 1)] == ["0:00:00", "0:00:59", "0:01:01", "30:00:01"]
+
+
+def test_a_stopwatch_goes_on_from_what_was_saved() -> None:
+    watch = Stopwatch()
+    progress = Progress(seconds=100.0, aside_seconds=40.0, cpu_seconds=70.0)
+    watch.start(progress)
+    with watch.aside():
+        pass
+    watch.record(progress)
+    assert 70.0 <= progress.cpu_seconds < 100.0
+    assert progress.aside_seconds == watch.aside_seconds
+    assert 100.0 <= watch.seconds() < 130.0
+    assert 40.0 < watch.aside_seconds < 60.0
