@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,6 +34,35 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
         if isinstance(error, OSError) and error.filename is None:
             error.filename = str(path)
         raise
+
+
+@contextmanager
+def new_folder(folder: str | Path) -> Iterator[Path]:
+    """A temporary neighbor of `folder` to fill; it takes the name, in place of an older folder, once it is whole.
+
+    After an exception nothing is left of it and the older folder stands untouched.
+    """
+    folder = Path(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    try:
+        yield temporary
+        temporary.chmod(0o777 & ~umask())
+        _replace(temporary, folder)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def _replace(new: Path, folder: Path) -> None:
+    """Rename `new` to `folder`, moving an older folder of that name out of the way first."""
+    if not folder.exists():
+        new.rename(folder)
+        return
+    old = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.old."))
+    folder.rename(old / folder.name)
+    new.rename(folder)
+    shutil.rmtree(old)
 
 
 def umask() -> int:

@@ -195,6 +195,14 @@ class Run:
                         path.unlink(missing_ok=True)
 
 
+def checkpoint_name(path: str | Path) -> str:
+    """The name of a checkpoint for people: its run's folder, or its own name where it lies outside a run."""
+    path = Path(path).resolve()
+    if path.suffix == ".ckpt":
+        path = path.parent if path.parent.name == "checkpoints" else path.with_suffix("")
+    return path.parent.name if path.name in ("bundle", "checkpoints") and path.parent.name else path.name
+
+
 def _upgraded(metrics: dict[str, Any], name: str) -> dict[str, Any]:
     """Metrics in the current format. Version 0.1.0 wrote neither system nor study: the folder's name has both."""
     if "format" in metrics:

@@ -20,7 +20,7 @@ LAYERS = [
     {"attention"},
     {"layers"},
     {"kernels"},
-    {"interfaces", "errors", "files", "machine"},
+    {"run", "interfaces", "errors", "files", "machine"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 MODULES = sorted(PACKAGE.rglob("*.py"))

@@ -150,7 +150,8 @@ def threads(given: int | None) -> int:
 
 def prepare(settings: dict[str, Any]) -> dict[str, Any]:
     """Write the bundle, its exports and the sentences into settings["folder"]."""
-    from seq2seq.inference.bundle import Bundle, count_parameters, describe, load_bundle
+    from seq2seq.inference.bundle import Bundle, count_parameters, load_bundle
+    from seq2seq.inference.bundle_config import describe
 
     folder = Path(settings["folder"])
     choices: dict[str, str] = {}

@@ -12,12 +12,11 @@ from omegaconf import DictConfig, OmegaConf
 from seq2seq.commands.config_check import check_foreign
 from seq2seq.commands.configuration import build
 from seq2seq.commands.console import talk_to
-from seq2seq.commands.runs import read_metrics, read_settings, write_metrics
 from seq2seq.commands.scoring import score_split, test_splits, with_beam_size
 from seq2seq.commands.translate import typed_search
 from seq2seq.errors import UserError
 from seq2seq.files import atomic_write
-from seq2seq.inference.folders import run_folders, scored_folder
+from seq2seq.run import Run
 
 if TYPE_CHECKING:
     from seq2seq.evaluation.comet import Comet
@@ -142,18 +141,17 @@ def move_data(data: DictConfig, root: str) -> None:
 
 def record(checkpoint: str, splits: dict[str, Any]) -> None:
     """Add "comet" and "by_beam_size" to the metrics.json of a checkpoint's run, where its scores are these scores."""
-    folder = scored_folder(checkpoint)
-    if folder is None:
+    run = Run.scored(checkpoint)
+    if run is None:
         return
-    path = folder / "metrics.json"
-    metrics = read_metrics(path)
+    metrics = run.read_metrics()
     for split, entry in splits.items():
         known = metrics["splits"].get(split)
         if known is None or known["bleu"] != entry["bleu"]:
-            logger.warning("not kept in %s: it has no such scores of %s", path, split)
+            logger.warning("not kept in %s: it has no such scores of %s", run.metrics_file, split)
             continue
         known |= {key: entry[key] for key in ("comet", "by_beam_size") if key in entry}
-    write_metrics(path, metrics)
+    run.write_metrics(metrics)
 
 
 def run_settings(checkpoint: Path) -> DictConfig:
@@ -164,9 +162,9 @@ def run_settings(checkpoint: Path) -> DictConfig:
         settings = OmegaConf.create(read_checkpoint(checkpoint)["seq2seq"]["config"])
         assert isinstance(settings, DictConfig)
         return settings
-    for folder in run_folders(checkpoint):
-        if (folder / "config.yaml").is_file():
-            settings = OmegaConf.create(read_settings(folder / "config.yaml"))
+    for run in Run.containing(checkpoint):
+        if run.settings_file.is_file():
+            settings = OmegaConf.create(run.read_settings())
             if "data" in settings:
                 return settings
     raise UserError(

@@ -9,9 +9,8 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from seq2seq.commands.runs import read_metrics
 from seq2seq.errors import UserError
-from seq2seq.inference.folders import scored_folder
+from seq2seq.run import Run
 
 FORMATS = ("bundle", "ctranslate2", "onnx")
 SAMPLE = 64
@@ -48,14 +47,14 @@ def main(config: DictConfig) -> int:
 
 def run_metrics(checkpoint: Path) -> dict[str, Any] | None:
     """metrics.json of the run whose folder, bundle or checkpoint this is."""
-    folder = scored_folder(checkpoint)
-    return None if folder is None else read_metrics(folder / "metrics.json")
+    run = Run.scored(checkpoint)
+    return None if run is None else run.read_metrics()
 
 
 def run_sources(checkpoint: Path) -> list[str] | None:
     """The first source lines of the run's first test set; None if there is none beside the checkpoint."""
-    folder = scored_folder(checkpoint)
-    path = None if folder is None else min(folder.glob("*.src.txt"), default=None)
+    run = Run.scored(checkpoint)
+    path = None if run is None else run.sources()
     return None if path is None else read_sample(path)
 
 

@@ -25,8 +25,8 @@ from seq2seq.commands.configuration import flat_keys
 from seq2seq.commands.workers import leading
 from seq2seq.errors import UserError
 from seq2seq.files import InUse, atomic_write, hold
-from seq2seq.inference.folders import checkpoint_name
 from seq2seq.report.configurations import OUTER, PLACES
+from seq2seq.run import checkpoint_name
 
 NEUTRAL = (
     *OUTER, *PLACES, "dry_run", "trainer.max_time", "trainer.max_steps", "trainer.max_epochs",

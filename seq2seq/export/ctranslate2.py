@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from seq2seq.attention.multihead import MultiHeadAttention
 from seq2seq.errors import UserError
 from seq2seq.export.verification import Verification, sample_ids, verify
+from seq2seq.files import new_folder
 from seq2seq.inference.bundle import Bundle, write_companions
 from seq2seq.inference.ctranslate2_engine import BOS_PIECE, CTranslate2Engine
 from seq2seq.inference.engines import TorchEngine
-from seq2seq.inference.export_folder import Export, import_library
-from seq2seq.inference.folders import CTRANSLATE2, new_folder
+from seq2seq.inference.export_folder import CTRANSLATE2, Export, import_library
 from seq2seq.interfaces import EOS_PIECE
 from seq2seq.layers.embedding import PositionedEmbedding
 from seq2seq.layers.positions import AddedPositions, LearnedPositions, NoPositions

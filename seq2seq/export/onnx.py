@@ -20,10 +20,10 @@ from seq2seq.export.onnx_card import onnx_card
 from seq2seq.export.onnx_graphs import SIZES, Axes, EncoderGraph, Layout, StepGraph, flatten, split, split_rows
 from seq2seq.export.onnx_layers import OPSET, with_recurrent_nodes
 from seq2seq.export.verification import Verification, sample_ids, verify
+from seq2seq.files import new_folder
 from seq2seq.inference.bundle import Bundle, write_companions
 from seq2seq.inference.engines import TorchEngine
-from seq2seq.inference.export_folder import import_library
-from seq2seq.inference.folders import EXPORTS, ONNX, new_folder
+from seq2seq.inference.export_folder import EXPORTS, ONNX, import_library
 from seq2seq.inference.onnx_model import OnnxModel
 from seq2seq.interfaces import BOS, EOS, PAD, UNK
 

@@ -23,16 +23,24 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-import seq2seq
 from seq2seq.data.tokenizer import TokenizerPair
 from seq2seq.errors import UserError
+from seq2seq.files import new_folder
 from seq2seq.inference.build import Allowance, build, read_yaml
+from seq2seq.inference.bundle_config import (
+    CONFIG,
+    check_config,
+    check_format,
+    configured_languages,
+    configured_search,
+    describe,
+)
 from seq2seq.inference.card import model_card
-from seq2seq.inference.folders import export_format, new_folder
-from seq2seq.search import BeamSearch, GreedySearch, Sampling, Search
+from seq2seq.inference.export_folder import export_format
+from seq2seq.run import Run
+from seq2seq.search import Search
 
-FORMAT = 1
-CONFIG, WEIGHTS, CARD = "config.yaml", "model.safetensors", "README.md"
+WEIGHTS, CARD = "model.safetensors", "README.md"
 
 
 @dataclass(frozen=True)
@@ -79,7 +87,7 @@ class Bundle:
             weights = load_file(folder / WEIGHTS, device="cpu")
         except (SafetensorError, OSError, ValueError) as error:
             raise UserError(f"{folder / WEIGHTS} is damaged or no safetensors file: {error}") from error
-        return assemble(config, weights, TokenizerPair.load(folder), str(folder), device)
+        return build_bundle(config, weights, TokenizerPair.load(folder), str(folder), device)
 
 
 def load_bundle(path: str | Path, device: torch.device | str = "cpu") -> Bundle:
@@ -89,11 +97,12 @@ def load_bundle(path: str | Path, device: torch.device | str = "cpu") -> Bundle:
         return load_checkpoint(path, device)
     if (path / CONFIG).is_file() and (path / WEIGHTS).is_file():
         return Bundle.load(path, device)
-    if (path / "bundle").is_dir():
-        return Bundle.load(path / "bundle", device)
-    for name in ("best.ckpt", "last.ckpt"):
-        if (path / "checkpoints" / name).is_file():
-            return load_checkpoint(path / "checkpoints" / name, device)
+    run = Run(path)
+    if run.bundle.is_dir():
+        return Bundle.load(run.bundle, device)
+    for checkpoint in (run.best, run.last):
+        if checkpoint.is_file():
+            return load_checkpoint(checkpoint, device)
     found = "is neither a run's folder, a bundle nor a .ckpt file" if path.exists() else "does not exist"
     if export_format(path) is not None:
         found = "is an export: it translates, but torch cannot read it"
@@ -110,47 +119,6 @@ def write_companions(
     (folder / CONFIG).write_text(text, encoding="utf-8")
     card = model_card(config, count_parameters(bundle.model), metrics)
     (folder / CARD).write_text(card + more, encoding="utf-8")
-
-
-def check_format(config: Mapping[str, Any], folder: Path) -> None:
-    """Raises UserError for a config.yaml that another version of this package must read."""
-    if config.get("format") != FORMAT:
-        raise UserError(
-            f"{folder / CONFIG}: format {config.get('format')!r} is unknown; this version reads format {FORMAT}\n"
-            "Use the version of seq2seq that wrote the bundle, or a newer one."
-        )
-
-
-def check_config(config: Mapping[str, Any], tokenizers: TokenizerPair, where: str) -> None:
-    """Raises UserError unless the config belongs to the tokenizers and names a model, languages and a search of this
-    package."""
-    sizes = {"source": len(tokenizers.source), "target": len(tokenizers.target), "joint": tokenizers.joint}
-    if config.get("vocabulary") != sizes:
-        raise UserError(f"{where}: the tokenizers ({sizes}) are not those of the config ({config.get('vocabulary')})")
-    node = config.get("model")
-    if not isinstance(node, dict) or not str(node.get("_target_")).startswith("seq2seq.models."):
-        raise UserError(f"{where}: the config names no model of this package (model._target_)")
-    try:
-        configured_languages(config)
-        configured_search(config)
-    except UserError as error:
-        raise UserError(f"{where}: {error}") from error
-
-
-def configured_search(config: Mapping[str, Any]) -> Search:
-    """The default search of a bundle's config."""
-    node = config.get("search")
-    search: Search = build(node, "search") if node else BeamSearch()
-    if not isinstance(search, BeamSearch | GreedySearch | Sampling):
-        raise UserError("search._target_ is no search")
-    return search
-
-
-def configured_languages(config: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    languages = config.get("languages") or {}
-    if not isinstance(languages, Mapping) or not languages.keys() <= {"source", "target"}:
-        raise UserError(f"languages: {languages!r} is no mapping of source and target")
-    return languages.get("source"), languages.get("target")
 
 
 def load_checkpoint(path: str | Path, device: torch.device | str = "cpu") -> Bundle:
@@ -173,7 +141,7 @@ def load_checkpoint(path: str | Path, device: torch.device | str = "cpu") -> Bun
         config = describe(_part(run, "model"), _part(run, "search", {}), tokenizers, source, target)
     except UserError as error:
         raise UserError(f"{path} is not a checkpoint of this package, or damaged: {error}") from error
-    return assemble(config, weights, tokenizers, str(path), device)
+    return build_bundle(config, weights, tokenizers, str(path), device)
 
 
 def _part(whole: Any, name: str, missing: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
@@ -204,29 +172,7 @@ def _tokenizers(saved: Mapping[str, Any]) -> TokenizerPair:
     return TokenizerPair.from_state(dict(saved))
 
 
-def describe(
-    model: Mapping[str, Any],
-    search: Mapping[str, Any] | None,
-    tokenizers: TokenizerPair,
-    source_language: str | None,
-    target_language: str | None,
-) -> dict[str, Any]:
-    """A bundle's config: resolved plain nodes for model and search, languages, vocabulary sizes, format version."""
-    return {
-        "format": FORMAT,
-        "seq2seq": seq2seq.__version__,
-        "languages": {"source": source_language, "target": target_language},
-        "vocabulary": {
-            "source": len(tokenizers.source),
-            "target": len(tokenizers.target),
-            "joint": tokenizers.joint,
-        },
-        "model": dict(model),
-        "search": dict(search) if search else None,
-    }
-
-
-def assemble(
+def build_bundle(
     config: dict[str, Any],
     weights: dict[str, Tensor],
     tokenizers: TokenizerPair,

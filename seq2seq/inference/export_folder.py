@@ -14,16 +14,23 @@ from typing import Any
 from seq2seq.data.tokenizer import TokenizerPair
 from seq2seq.errors import UserError
 from seq2seq.inference.build import read_yaml
-from seq2seq.inference.bundle import CONFIG, check_config, check_format, configured_languages, configured_search
-from seq2seq.inference.folders import EXPORTS, export_format
+from seq2seq.inference.bundle_config import CONFIG, check_config, check_format, configured_languages, configured_search
 from seq2seq.search import Search
 
+CTRANSLATE2, ONNX = "ctranslate2", "onnx"
+EXPORTS = {CTRANSLATE2: "model.bin", ONNX: "onnx.json"}
+"""The file that an export of each format is recognized by."""
 LIBRARIES = {
     "ctranslate2": "CTranslate2",
     "onnx_ir": "ONNX IR",
     "onnxruntime": "ONNX Runtime",
     "onnxscript": "ONNX Script",
 }
+
+
+def export_format(path: str | Path) -> str | None:
+    """The format of the export that lies at `path`, or None."""
+    return next((format for format, file in EXPORTS.items() if (Path(path) / file).is_file()), None)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from seq2seq.errors import UserError
 from seq2seq.inference.bundle import Bundle, load_bundle
 from seq2seq.inference.ctranslate2_engine import CTranslate2Engine
 from seq2seq.inference.engines import Engine, TorchEngine
-from seq2seq.inference.export_folder import Export
-from seq2seq.inference.folders import EXPORTS, ONNX, export_format
+from seq2seq.inference.export_folder import EXPORTS, ONNX, Export, export_format
 from seq2seq.inference.onnx_model import OnnxModel
 
 ENGINES = ("auto", "torch", *EXPORTS)

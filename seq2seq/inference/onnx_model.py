@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from seq2seq.errors import UserError
-from seq2seq.inference.export_folder import import_library
-from seq2seq.inference.folders import EXPORTS, ONNX
+from seq2seq.inference.export_folder import EXPORTS, ONNX, import_library
 from seq2seq.interfaces import DecoderOutput
 
 STATE, NEXT = "state.", "next_state."

@@ -55,7 +55,7 @@ def create_app(models: Sequence[ServedModel], limits: Limits, gathering: Gatheri
     for name, batcher in batchers.items():
         metrics.watch_queue(name, batcher.waiting)
     descriptions = [model.description() for model in models]
-    quality = quality_by_length({name: model.folder for name, model in served.items()})
+    quality = quality_by_length({name: model.run for name, model in served.items()})
     page = pages.main_page(descriptions, quality)
 
     @asynccontextmanager

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from seq2seq.errors import UserError
 from seq2seq.evaluation.lengths import bucket_label, rows_of_lengths
 from seq2seq.report.study import Run, collect
+from seq2seq.run import Run as RunFolder
 
 EXAMPLES = 5
 
 
-def quality_by_length(folders: Mapping[str, Path | None]) -> dict[str, Any] | None:
-    """From the run folders of the models by name, those that were scored on the first one's test set.
+def quality_by_length(folders: Mapping[str, RunFolder | None]) -> dict[str, Any] | None:
+    """From the runs of the models by name, those that were scored on the first one's test set.
 
     {"split", "segments", "buckets": [{"low", "high", "label", "segments", "scores": {model: {"bleu", "chrf"}},
     "examples": [{"source", "reference"}]}]}; a score has "score" and its interval's "low" and "high". None if no model
@@ -58,9 +58,9 @@ def quality_by_length(folders: Mapping[str, Path | None]) -> dict[str, Any] | No
     return {"split": split, "segments": len(texts.sources), "buckets": buckets} if buckets else None
 
 
-def _read(folder: Path) -> Run | None:
+def _read(folder: RunFolder) -> Run | None:
     try:
-        (run,) = collect(folder).runs
+        (run,) = collect(folder.folder).runs
     except (UserError, ValueError):
         return None
     return run if any(_buckets(run, split) for split in run.texts) else None

@@ -14,20 +14,20 @@ import torch
 from seq2seq.errors import UserError
 from seq2seq.inference.bundle import Bundle, count_parameters
 from seq2seq.inference.card import short_name
-from seq2seq.inference.folders import checkpoint_name, scored_folder
 from seq2seq.inference.loading import find_device, load_model
 from seq2seq.inference.translator import Batching, Translator
+from seq2seq.run import Run, checkpoint_name
 from seq2seq.search import SearchChoice, method_name
 
 
 @dataclass(frozen=True)
 class ServedModel:
-    """folder: of the run that it comes from, or None. parameters: None if not known. width: of its states. heads: of
+    """run: the scored run that it comes from, or None. parameters: None if not known. width: of its states. heads: of
     the attention that it shows, 0 if it has none."""
 
     name: str
     translator: Translator
-    folder: Path | None
+    run: Run | None
     architecture: str
     parameters: int | None
     width: int | None
@@ -84,7 +84,7 @@ def _load(path: Path, name: str, device: torch.device, search: SearchChoice, bat
     return ServedModel(
         name=name,
         translator=translator,
-        folder=scored_folder(path),
+        run=Run.scored(path),
         architecture=short_name(model),
         parameters=count_parameters(bundle.model) if isinstance(bundle, Bundle) else None,
         width=model.get("width"),

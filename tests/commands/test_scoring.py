@@ -20,7 +20,8 @@ from seq2seq.data.tokenizer import TokenizerSettings
 from seq2seq.data.translation_data import TranslationData
 from seq2seq.errors import UserError
 from seq2seq.evaluation.alignment_error import alignment_error_rate
-from seq2seq.inference.bundle import Bundle, describe
+from seq2seq.inference.bundle import Bundle
+from seq2seq.inference.bundle_config import describe
 from seq2seq.inference.translator import Batching, Translator
 from seq2seq.search import BeamSearch, GreedySearch, Sampling
 

@@ -11,9 +11,9 @@ import yaml
 from safetensors.torch import load_file, save_file
 
 from seq2seq.errors import UserError
+from seq2seq.files import new_folder
 from seq2seq.inference.build import Allowance, build
 from seq2seq.inference.bundle import Bundle, load_bundle
-from seq2seq.inference.folders import new_folder
 from seq2seq.inference.translator import Translator
 
 TEXTS = tiny.sentences(6, seed=9)

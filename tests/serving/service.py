@@ -17,7 +17,8 @@ import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
 
 from seq2seq.inference.build import build
-from seq2seq.inference.bundle import Bundle, describe, load_bundle
+from seq2seq.inference.bundle import Bundle, load_bundle
+from seq2seq.inference.bundle_config import describe
 from seq2seq.serving.app import create_app
 from seq2seq.serving.batcher import Gathering
 from seq2seq.serving.request_limits import Limits

@@ -236,7 +236,7 @@ def test_nothing_comes_from_outside_and_nothing_is_logged(page, service):
 
 
 def test_a_bundle_alone_has_examples_but_no_slider(driver, tmp_path, models):
-    model = type(models[0])(**{**vars(models[0]), "folder": None})
+    model = type(models[0])(**{**vars(models[0]), "run": None})
     with running([model]) as url:
         driver.get(url)
         assert not driver.find_elements(By.ID, "slider")

@@ -20,7 +20,7 @@ from service import KEPT, RNN, SOURCES, random_bundle
 
 from seq2seq.cli import run
 from seq2seq.errors import UserError
-from seq2seq.inference.folders import checkpoint_name
+from seq2seq.run import checkpoint_name
 from seq2seq.serving.request_limits import Limits
 from seq2seq.serving.served import load_models, unique_names
 from seq2seq.serving.server import listen
@@ -88,7 +88,7 @@ def test_names():
 def test_a_bundle_alone_has_no_scores(tmp_path):
     random_bundle(RNN).save(tmp_path / "alone")
     (model,) = load_models([tmp_path / "alone"])
-    assert (model.folder, model.heads, model.architecture) == (None, 0, "rnn")
+    assert (model.run, model.heads, model.architecture) == (None, 0, "rnn")
 
 
 def test_a_signal_lets_everything_accepted_be_answered():

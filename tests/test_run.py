@@ -1,8 +1,8 @@
-"""Whose run a checkpoint is."""
+"""The run that a checkpoint belongs to."""
 
 import pytest
 
-from seq2seq.inference.folders import scored_folder
+from seq2seq.run import Run
 
 
 @pytest.fixture
@@ -17,15 +17,15 @@ def run(tmp_path):
 
 
 @pytest.mark.parametrize("place", ["", "bundle", "checkpoints/best.ckpt", "onnx", "exports/int8"])
-def test_all_that_lies_in_a_runs_folder_is_of_the_run(place, run, monkeypatch):
-    assert scored_folder(run / place) == run
+def test_scored_run_of_a_path_in_its_folder_is_found(place, run, monkeypatch):
+    assert Run.scored(run / place).folder == run
     if (run / place).is_dir():
         monkeypatch.chdir(run / place)
-        assert scored_folder(".") == run
+        assert Run.scored(".").folder == run
 
 
-def test_a_run_has_the_scores_of_no_other(run):
+def test_scored_run_of_an_inner_run_or_an_outer_folder_is_none(run):
     inner = run / "more" / "checkpoints" / "best.ckpt"
     inner.parent.mkdir(parents=True)
     inner.touch()
-    assert scored_folder(run / "more") is None and scored_folder(run.parent) is None
+    assert Run.scored(run / "more") is None and Run.scored(run.parent) is None
