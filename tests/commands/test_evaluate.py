@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from seq2seq.cli import run
+from seq2seq.run import Run
 
 TRAIN = [
     *("train", "model=bahdanau", "model.width=16", "model.embedding_width=16", "run_dir=run", "logger=none"),
@@ -31,8 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def metrics(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "metrics.json").read_text())
-    return found
+    return Run(folder).read_metrics()
 
 
 def evaluate(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:

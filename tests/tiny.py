@@ -118,7 +118,7 @@ def trained(steps: int = 900) -> Bundle:
 
 
 if __name__ == "__main__":
-    folder = Path(__file__).parent / "kept"
+    folder = Path(__file__).parent / "inference" / "kept"
     new = trained()
     new.save(folder / "bundle")
     found = Translator([new]).translate(sentences(30, 77))
