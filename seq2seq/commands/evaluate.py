@@ -141,13 +141,19 @@ def move_data(data: DictConfig, root: str) -> None:
 
 def record(checkpoint: str, splits: dict[str, Any]) -> None:
     """Add "comet" and "by_beam_size" to the metrics.json of a checkpoint's run, where its scores are these scores."""
-    run = Run.scored(checkpoint)
+    from seq2seq.inference.bundle import load_bundle
+    from seq2seq.inference.scores import scored_run
+
+    if Run.scored(checkpoint) is None:
+        return
+    run = scored_run(checkpoint, load_bundle(checkpoint))
     if run is None:
+        logger.warning("not kept in the run's metrics.json: checkpoint=%s is not the model that was scored", checkpoint)
         return
     metrics = run.read_metrics()
     for split, entry in splits.items():
         known = metrics["splits"].get(split)
-        if known is None or known["bleu"] != entry["bleu"]:
+        if known is None or any(known.get(key) != entry[key] for key in ("bleu", "chrf")):
             logger.warning("not kept in %s: it has no such scores of %s", run.metrics_file, split)
             continue
         known |= {key: entry[key] for key in ("comet", "by_beam_size") if key in entry}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig
 
@@ -19,6 +18,7 @@ SAMPLE = 64
 
 def main(config: DictConfig) -> int:
     from seq2seq.inference.bundle import load_bundle
+    from seq2seq.inference.scores import scored_run
 
     output, checkpoint = Path(config.output), Path(config.checkpoint)
     if config.format not in FORMATS:
@@ -29,7 +29,9 @@ def main(config: DictConfig) -> int:
         raise UserError("sample= belongs to format=ctranslate2 and format=onnx; a bundle is the model itself")
     if output.exists():
         raise UserError(f"output={output} exists already\nGive another folder, or remove it first.")
-    bundle, metrics = load_bundle(checkpoint), run_metrics(checkpoint)
+    bundle = load_bundle(checkpoint)
+    run = scored_run(checkpoint, bundle)
+    metrics = None if run is None else run.read_metrics()
     if config.format == "bundle":
         bundle.save(output, metrics)
     else:
@@ -43,12 +45,6 @@ def main(config: DictConfig) -> int:
         print(found, file=sys.stderr)
     print(output)
     return 0
-
-
-def run_metrics(checkpoint: Path) -> dict[str, Any] | None:
-    """metrics.json of the run whose folder, bundle or checkpoint this is."""
-    run = Run.scored(checkpoint)
-    return None if run is None else run.read_metrics()
 
 
 def run_sources(checkpoint: Path) -> list[str] | None:

@@ -217,6 +217,7 @@ def finish(
     """Score the trained model on its test sets; write bundle/ and metrics.json. known: names of data, ..."""
     from seq2seq.evaluation.metrics import bleu_name
     from seq2seq.inference.bundle import count_parameters, load_checkpoint
+    from seq2seq.inference.scores import SCORED_MODEL
     from seq2seq.inference.translator import Translator
 
     bundle = load_checkpoint(result.checkpoint, result.device)
@@ -232,6 +233,7 @@ def finish(
         "sizes": data.sizes,
         "corpus": data.fingerprint,
         "parameters": count_parameters(bundle.model),
+        SCORED_MODEL: bundle.digest(),
         "training": {**result.summary(), "patience": build(config.callbacks).patience},
         "test_splits": settings["test_splits"],
         "splits": scores_of_before(folder, result),

@@ -14,7 +14,8 @@ from seq2seq.attention.multihead import MultiHeadAttention
 from seq2seq.errors import UserError
 from seq2seq.export.verification import Verification, sample_ids, verify
 from seq2seq.files import new_folder
-from seq2seq.inference.bundle import Bundle, write_companions
+from seq2seq.inference.bundle import Bundle, count_parameters, write_companions
+from seq2seq.inference.card import model_card
 from seq2seq.inference.ctranslate2_engine import BOS_PIECE, CTranslate2Engine
 from seq2seq.inference.engines import TorchEngine
 from seq2seq.inference.export_folder import CTRANSLATE2, Export, import_library
@@ -57,14 +58,18 @@ def export_ctranslate2(
     with new_folder(folder) as temporary:
         spec.save(str(temporary))
         positions = spec.decoder.position_encodings.encodings.shape[0]
-        section = {"quantization": quantization or "float32", "positions": positions}
+        section: dict[str, Any] = {"quantization": quantization or "float32", "positions": positions}
         config = {**bundle.config, CTRANSLATE2: section}
         engine = CTranslate2Engine(Export(CTRANSLATE2, temporary, bundle.tokenizers, config))
         found = verify(TorchEngine([bundle.model]), engine, sample_ids(bundle, sample, positions), bundle.search)
         if quantization in (None, "float32") and not found.agrees:
             raise UserError(f"the export does not agree with the model and was not kept: {found}")
         section["verified"] = asdict(found)
-        write_companions(bundle, config, temporary, metrics)
+        quantized = None if quantization in (None, "float32") else quantization
+        if quantized is None:
+            section["model"] = bundle.digest()
+        card = model_card(config, count_parameters(bundle.model), metrics, str(found), quantized)
+        write_companions(bundle, config, temporary, card)
     return found
 
 

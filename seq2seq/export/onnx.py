@@ -21,7 +21,8 @@ from seq2seq.export.onnx_graphs import SIZES, Axes, EncoderGraph, Layout, StepGr
 from seq2seq.export.onnx_layers import OPSET, with_recurrent_nodes
 from seq2seq.export.verification import Verification, sample_ids, verify
 from seq2seq.files import new_folder
-from seq2seq.inference.bundle import Bundle, write_companions
+from seq2seq.inference.bundle import Bundle, count_parameters, write_companions
+from seq2seq.inference.card import model_card
 from seq2seq.inference.engines import TorchEngine
 from seq2seq.inference.export_folder import EXPORTS, ONNX, import_library
 from seq2seq.inference.onnx_model import OnnxModel
@@ -59,8 +60,10 @@ def export_onnx(
         found = verify(ours, theirs, sample_ids(bundle, sample, positions), bundle.search)
         if not found.agrees:
             raise UserError(f"the export does not agree with the model and was not kept: {found}")
-        config = {**bundle.config, ONNX: {"opset": OPSET, "torch": torch.__version__, "verified": asdict(found)}}
-        write_companions(bundle, config, temporary, metrics, onnx_card(description, bundle.tokenizers))
+        section = {"opset": OPSET, "torch": torch.__version__, "verified": asdict(found), "model": bundle.digest()}
+        config = {**bundle.config, ONNX: section}
+        card = model_card(config, count_parameters(bundle.model), metrics, str(found))
+        write_companions(bundle, config, temporary, card + onnx_card(description, bundle.tokenizers))
     return found
 
 

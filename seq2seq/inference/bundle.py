@@ -10,6 +10,7 @@ Loading executes no pickle and builds nothing but this package's own classes.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zipfile
 from collections.abc import Mapping
@@ -61,14 +62,25 @@ class Bundle:
         """Source and target."""
         return configured_languages(self.config)
 
+    def digest(self) -> str:
+        """SHA-256, in hexadecimal, of the model's settings, weights and tokenizers: what a score belongs to."""
+        found = hashlib.sha256(json.dumps(self.config["model"], sort_keys=True).encode())
+        for name, content in sorted(self.tokenizers.state().items()):
+            found.update(f"\n{name} {len(content)}\n".encode() + content)
+        for name, tensor in sorted(unique_tensors(self.model).items()):
+            found.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+            found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+        return found.hexdigest()
+
     def save(self, folder: str | Path, metrics: Mapping[str, Any] | None = None) -> None:
         """Write the folder; an older bundle there is replaced only once the new one is whole.
 
-        metrics: as in a run's metrics.json, for the model card.
+        metrics: as in a run's metrics.json, for the model card; only those that this model earned (`scored_run`).
         """
         with new_folder(folder) as temporary:
             save_file(unique_tensors(self.model), temporary / WEIGHTS, metadata={"format": "pt"})
-            write_companions(self, self.config, temporary, metrics)
+            card = model_card(self.config, count_parameters(self.model), metrics)
+            write_companions(self, self.config, temporary, card)
 
     @classmethod
     def load(cls, folder: str | Path, device: torch.device | str = "cpu") -> Bundle:
@@ -109,16 +121,13 @@ def load_bundle(path: str | Path, device: torch.device | str = "cpu") -> Bundle:
     raise UserError(f"checkpoint={path} {found}")
 
 
-def write_companions(
-    bundle: Bundle, config: Mapping[str, Any], folder: Path, metrics: Mapping[str, Any] | None = None, more: str = ""
-) -> None:
-    """What lies beside the weights: tokenizers, config.yaml and the model card, which `more` (Markdown) goes on."""
+def write_companions(bundle: Bundle, config: Mapping[str, Any], folder: Path, card: str) -> None:
+    """Write what lies beside the weights: tokenizers, config.yaml and the model card (Markdown)."""
     bundle.tokenizers.save(folder)
     unshared = json.loads(json.dumps(config))  # YAML writes shared parts as aliases, which loading refuses
     text = yaml.safe_dump(unshared, sort_keys=False, allow_unicode=True)
     (folder / CONFIG).write_text(text, encoding="utf-8")
-    card = model_card(config, count_parameters(bundle.model), metrics)
-    (folder / CARD).write_text(card + more, encoding="utf-8")
+    (folder / CARD).write_text(card, encoding="utf-8")
 
 
 def load_checkpoint(path: str | Path, device: torch.device | str = "cpu") -> Bundle:

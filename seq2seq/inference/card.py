@@ -28,10 +28,18 @@ for translation in Translator.load("THIS_FOLDER").translate(["A sentence."]):
 """
 
 
-def model_card(config: Mapping[str, Any], parameters: int, metrics: Mapping[str, Any] | None = None) -> str:
-    """Markdown: what the model is, what it was trained on, how well it does, how to use it.
+def model_card(
+    config: Mapping[str, Any],
+    parameters: int,
+    metrics: Mapping[str, Any] | None = None,
+    verification: str | None = None,
+    quantization: str | None = None,
+) -> str:
+    """Markdown that describes the model, its training, its scores and its use.
 
-    config: a bundle's. metrics: as in a run's metrics.json, as far as they are known.
+    config: a bundle's. metrics: as in a run's metrics.json, as far as they are known. verification: how an export
+    agrees with the model that it was made from. quantization: the type of its weights, if not float32; these were not
+    scored, so that the card has no scores then.
     """
     metrics = metrics or {}
     languages = config.get("languages") or {}
@@ -54,11 +62,12 @@ def model_card(config: Mapping[str, Any], parameters: int, metrics: Mapping[str,
         "",
         f"- Architecture: {architecture}, {parameters:,} parameters",
         f"- Vocabulary: {sizes} SentencePiece tokens",
-        f"- Training data: {metrics.get('data') or 'not recorded'}",
+        f"- Training data: {_data(metrics)}",
         *_training(metrics.get("training") or {}),
         *([f"- Trained further from: {metrics['checkpoint']}"] if metrics.get("checkpoint") else []),
         "",
-        *_scores(metrics.get("splits") or {}),
+        *_scores({} if quantization else metrics.get("splits") or {}, verification is not None),
+        *_verification(verification, quantization),
         LICENCE_AND_USE,
         "## Configuration",
         "",
@@ -77,6 +86,12 @@ def short_name(node: Mapping[str, Any]) -> str:
     return str(node["_target_"]).rpartition(".")[2].removeprefix("create_")
 
 
+def _data(metrics: Mapping[str, Any]) -> str:
+    """The corpus by its name, and by the fingerprint of its content."""
+    name, fingerprint = metrics.get("data") or "not recorded", metrics.get("corpus")
+    return f"{name} (fingerprint {fingerprint})" if fingerprint else str(name)
+
+
 def _training(training: Mapping[str, Any]) -> list[str]:
     if not training:
         return []
@@ -88,9 +103,9 @@ def _training(training: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _scores(splits: Mapping[str, Any]) -> list[str]:
-    rows = []
-    signatures = []
+def _scores(splits: Mapping[str, Any], exported: bool) -> list[str]:
+    """The section with the scores by test set; none without scores."""
+    rows, signatures, searches = [], [], []
     for name, split in splits.items():
         bleu, chrf = split.get("bleu") or {}, split.get("chrf") or {}
         if "score" not in bleu:
@@ -101,15 +116,31 @@ def _scores(splits: Mapping[str, Any]) -> list[str]:
             + (f"{chrf['score']:.2f} |" if "score" in chrf else "|")
         )
         signatures += [f"`{one['signature']}`" for one in (bleu, chrf) if one.get("signature")]
+        searches += [f"`{_search(node)}`"] if (node := (split.get("decoding") or {}).get("search")) else []
     if not rows:
         return []
     return [
         "## Scores",
         "",
+        *(["Measured with the original model, before the export.", ""] if exported else []),
         "| test set | segments | BLEU [95% interval] | chrF |",
         "|---|---|---|---|",
         *rows,
         "",
-        "Signatures: " + ", ".join(dict.fromkeys(signatures)) if signatures else "",
-        "",
+        *([f"Decoded with {', '.join(dict.fromkeys(searches))}.", ""] if searches else []),
+        *([f"Signatures: {', '.join(dict.fromkeys(signatures))}", ""] if signatures else []),
     ]
+
+
+def _search(node: Mapping[str, Any]) -> str:
+    """`BeamSearch(beam_size=5, ...)` for the plain configuration of a search."""
+    options = ", ".join(f"{key}={value}" for key, value in node.items() if not key.startswith("_"))
+    return f"{str(node.get('_target_')).rpartition('.')[2]}({options})"
+
+
+def _verification(text: str | None, quantization: str | None) -> list[str]:
+    """The section on an export's agreement with its original."""
+    if text is None:
+        return []
+    unscored = f"The {quantization} weights were not scored. " if quantization else ""
+    return ["## Verification", "", f"{unscored}Compared with the original model: {' '.join(text.split())}.", ""]

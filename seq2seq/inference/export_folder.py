@@ -50,6 +50,12 @@ class Export:
     def languages(self) -> tuple[str | None, str | None]:
         return configured_languages(self.config)
 
+    def digest(self) -> str | None:
+        """`Bundle.digest` of the model that this export repeats in float32; None for quantized weights, which have
+        scores of their own that nobody measured, and for exports of version 0.1.0."""
+        digest = self.section.get("model")
+        return digest if isinstance(digest, str) else None
+
     @property
     def section(self) -> dict[str, Any]:
         section: dict[str, Any] = self.config[self.format]

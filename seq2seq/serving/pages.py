@@ -50,6 +50,7 @@ def main_page(models: Sequence[Mapping[str, Any]], quality: Mapping[str, Any] | 
             models=shown,
             languages=f"{source} to {target}" if source and target else None,
             quality=quality,
+            other_searches=other_searches(models, quality),
             payload=payload,
             assets=_assets("page.css", "page.js"),
         )
@@ -62,6 +63,19 @@ def about(model: Mapping[str, Any]) -> str:
     attention = f"attention with {heads} heads" if heads > 1 else "attention" if heads else "no attention"
     size = [] if model["parameters"] is None else [f"{short_number(model['parameters'])} parameters"]
     return ", ".join([model["architecture"], attention, *size])
+
+
+def other_searches(models: Sequence[Mapping[str, Any]], quality: Mapping[str, Any] | None) -> list[str]:
+    """A sentence on each model whose scores were measured with another search than it answers with here."""
+    sentences = []
+    for model in models:
+        scored = (quality or {}).get("searches", {}).get(model["name"])
+        if scored is not None and scored != model["search"]:
+            changed = [key for key in (scored | model["search"]) if scored.get(key) != model["search"].get(key)]
+            was = ", ".join(f"{key} {scored[key]}" for key in changed if key in scored)
+            here = ", ".join(f"{key} {model['search'][key]}" for key in changed if key in model["search"])
+            sentences.append(f"{model['name']} was scored with {was}; it answers here with {here}.")
+    return sentences
 
 
 def docs_page(schema: Mapping[str, Any]) -> str:

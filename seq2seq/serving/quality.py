@@ -1,4 +1,4 @@
-"""How the served models' scores depend on the length of the source, as their runs measured it."""
+"""Scores of the served models by source length, from the runs that measured them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 
 from seq2seq.errors import UserError
 from seq2seq.evaluation.lengths import bucket_label, rows_of_lengths
+from seq2seq.inference.bundle_config import configured_search
 from seq2seq.report.study import Run, collect
 from seq2seq.run import Run as RunFolder
+from seq2seq.serving.served import search_description
 
 EXAMPLES = 5
 
@@ -16,7 +18,8 @@ EXAMPLES = 5
 def quality_by_length(folders: Mapping[str, RunFolder | None]) -> dict[str, Any] | None:
     """From the runs of the models by name, those that were scored on the first one's test set.
 
-    {"split", "segments", "buckets": [{"low", "high", "label", "segments", "scores": {model: {"bleu", "chrf"}},
+    {"split", "segments", "searches": {model: the search that was scored, as in `GET /models`},
+    "buckets": [{"low", "high", "label", "segments", "scores": {model: {"bleu", "chrf"}},
     "examples": [{"source", "reference"}]}]}; a score has "score" and its interval's "low" and "high". None if no model
     comes with scores.
     """
@@ -55,7 +58,10 @@ def quality_by_length(folders: Mapping[str, RunFolder | None]) -> dict[str, Any]
                 ],
             }
         )
-    return {"split": split, "segments": len(texts.sources), "buckets": buckets} if buckets else None
+    if not buckets:
+        return None
+    searches = {name: _search(run.metrics["splits"][split]) for name, run in same.items()}
+    return {"split": split, "segments": len(texts.sources), "searches": searches, "buckets": buckets}
 
 
 def _read(folder: RunFolder) -> Run | None:
@@ -64,6 +70,15 @@ def _read(folder: RunFolder) -> Run | None:
     except (UserError, ValueError):
         return None
     return run if any(_buckets(run, split) for split in run.texts) else None
+
+
+def _search(scores: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The search that a split was decoded with; None if that is not known or no longer exists."""
+    node = (scores.get("decoding") or {}).get("search")
+    try:
+        return search_description(configured_search({"search": node})) if node else None
+    except UserError:
+        return None
 
 
 def _buckets(run: Run, split: str) -> list[dict[str, Any]]:

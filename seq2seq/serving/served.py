@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import chain, count
 from pathlib import Path
@@ -14,15 +15,17 @@ import torch
 from seq2seq.errors import UserError
 from seq2seq.inference.bundle import Bundle, count_parameters
 from seq2seq.inference.card import short_name
+from seq2seq.inference.export_folder import Export
 from seq2seq.inference.loading import find_device, load_model
+from seq2seq.inference.scores import scored_run
 from seq2seq.inference.translator import Batching, Translator
 from seq2seq.run import Run, checkpoint_name
-from seq2seq.search import SearchChoice, method_name
+from seq2seq.search import Search, SearchChoice, method_name
 
 
 @dataclass(frozen=True)
 class ServedModel:
-    """run: the scored run that it comes from, or None. parameters: None if not known. width: of its states. heads: of
+    """run: the run whose scores it earned, or None. parameters: None if not known. width: of its states. heads: of
     the attention that it shows, 0 if it has none."""
 
     name: str
@@ -46,8 +49,13 @@ class ServedModel:
             "width": self.width,
             "attends": self.heads > 0,
             "heads": self.heads,
-            "search": {"method": method_name(search), **asdict(search)},  # type: ignore[call-overload]
+            "search": search_description(search),
         }
+
+
+def search_description(search: Search) -> dict[str, Any]:
+    """The method and all options of a search as plain values."""
+    return {"method": method_name(search), **asdict(search)}  # type: ignore[call-overload]
 
 
 def load_models(
@@ -84,12 +92,19 @@ def _load(path: Path, name: str, device: torch.device, search: SearchChoice, bat
     return ServedModel(
         name=name,
         translator=translator,
-        run=Run.scored(path),
+        run=_scored_run(path, bundle),
         architecture=short_name(model),
         parameters=count_parameters(bundle.model) if isinstance(bundle, Bundle) else None,
         width=model.get("width"),
         heads=0 if attention is None else len(attention),
     )
+
+
+def _scored_run(path: Path, bundle: Bundle | Export) -> Run | None:
+    """As `inference.scores.scored_run`; a damaged metrics.json costs the scores, not the service."""
+    with suppress(UserError):
+        return scored_run(path, bundle)
+    return None
 
 
 def unique_names(names: Sequence[str]) -> list[str]:

@@ -9,9 +9,11 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 from seq2seq.cli import run
+from seq2seq.inference.bundle import load_bundle
 from seq2seq.run import Run
 
 TRAIN = [
@@ -74,6 +76,17 @@ def test_scores_of_other_settings_are_not_added(folder: Path, capsys: pytest.Cap
     before = metrics(folder)
     assert run(["evaluate", "checkpoint=run", "tokenize=char", "beam_sizes=[3]"]) == 0
     assert "not kept in" in capsys.readouterr().err
+    assert metrics(folder) == before
+
+
+def test_scores_of_other_weights_are_not_added(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = metrics(folder)
+    changed = load_bundle(folder)
+    with torch.no_grad():
+        next(changed.model.parameters()).mul_(1 + 1e-6)
+    changed.save(folder / "changed")
+    assert run(["evaluate", "checkpoint=run/changed", "beam_sizes=[3]"]) == 0
+    assert "checkpoint=run/changed is not the model that was scored" in capsys.readouterr().err
     assert metrics(folder) == before
 
 

@@ -15,6 +15,7 @@ from seq2seq.export import export_ctranslate2
 from seq2seq.export.verification import sample_ids, verify
 from seq2seq.inference.bundle import load_bundle
 from seq2seq.inference.ctranslate2_engine import decoding_options
+from seq2seq.inference.export_folder import Export
 from seq2seq.inference.lines import translate_file
 from seq2seq.inference.translator import Translator
 from seq2seq.interfaces import BOS, EOS, PAD, UNK, Hypothesis
@@ -169,6 +170,8 @@ def test_quantised_weights_are_smaller_and_their_agreement_is_told(tmp_path, mon
     sizes = [weights_size(tmp_path / name) for name in ("None", "int8")]
     assert sizes[1] < sizes[0] / 2
     assert len(list(Translator.load(tmp_path / "int8").translate(TEXTS))) == len(TEXTS)
+    assert [Export.load(tmp_path / name).digest() for name in ("None", "int8")] == [bundle.digest(), None]
+    assert "The int8 weights were not scored" in (tmp_path / "int8" / "README.md").read_text()
 
 
 def weights_size(folder):

@@ -27,6 +27,7 @@ from seq2seq.export.onnx_graphs import (
 )
 from seq2seq.export.onnx_layers import OPSET, node_parts
 from seq2seq.inference.bundle import load_bundle
+from seq2seq.inference.export_folder import Export
 from seq2seq.inference.translator import Translator
 from seq2seq.interfaces import BOS, EOS, PAD
 from seq2seq.layers.recurrent import GRULayer, LSTMLayer
@@ -107,6 +108,7 @@ def test_what_lies_in_the_folder(exported):
     bundle, folder, _, limits = exported
     description = json.loads((folder / "onnx.json").read_text())
     assert description["limits"] == limits
+    assert Export.load(folder).digest() == bundle.digest()
     assert description["special_tokens"] == {"pad": 0, "unk": 1, "bos": 2, "eos": 3}
     ports = {
         (g, k): {p["name"]: p["axes"] for p in description[g][k]}

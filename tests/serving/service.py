@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from seq2seq.inference.build import build
 from seq2seq.inference.bundle import Bundle, load_bundle
 from seq2seq.inference.bundle_config import describe
+from seq2seq.run import Run
 from seq2seq.serving.app import create_app
 from seq2seq.serving.batcher import Gathering
 from seq2seq.serving.request_limits import Limits
@@ -78,8 +78,16 @@ def run_folder(folder: Path, bundle: Bundle, bleu: Sequence[float]) -> Path:
         }
         for low, segments, score in zip((1, 10), (2, 2), bleu, strict=True)
     ]
-    metrics = {"name": folder.name, "model": "x", "splits": {"test": {"segments": 4, "by_length": buckets}}}
-    (folder / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
+    search = bundle.config["search"]
+    Run(folder).write_metrics(
+        {
+            "name": folder.name,
+            "model": "x",
+            "scored_model": bundle.digest(),
+            "training": {},
+            "splits": {"test": {"segments": 4, "by_length": buckets, "decoding": {"search": search}}},
+        }
+    )
     return folder
 
 
