@@ -22,8 +22,8 @@ from seq2seq.interfaces import SampledAttention
 def test_positions_are_sampled_by_their_weights():
     torch.manual_seed(1)
     attention = Attention(DotScore(), HardAlignment())
-    query, count = torch.randn(1, 1, 4), 40_000
-    values = torch.randn(1, 5, 4)
+    query, count = torch.randn(1, 1, 4, dtype=torch.float64), 40_000
+    values = torch.randn(1, 5, 4, dtype=torch.float64)
     mask = torch.tensor([[True, True, False, True, True]])
     expected = masked_softmax(query[0] @ values[0].T, mask)[0]
     output = attention.attend(query.expand(1, count, 4), attention.prepare(values, mask))
@@ -204,8 +204,8 @@ def test_a_baseline_lowers_the_variance():
 
 
 def test_entropy_and_mask():
-    log_probability = torch.tensor([[-1.0, -2.0]], requires_grad=True)
-    entropy = torch.tensor([[0.5, 0.7]], requires_grad=True)
+    log_probability = torch.tensor([[-1.0, -2.0]], dtype=torch.float64, requires_grad=True)
+    entropy = torch.tensor([[0.5, 0.7]], dtype=torch.float64, requires_grad=True)
     reward = torch.tensor([[3.0, 4.0]], requires_grad=True)
     baseline = torch.tensor([[1.0]], requires_grad=True)
     sampling = SampledAttention(log_probability, entropy)

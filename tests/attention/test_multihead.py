@@ -1,5 +1,6 @@
 import pytest
 import torch
+from precision import FLOAT32
 from torch import nn
 
 from seq2seq.attention import MultiHeadAttention, Windows, band_mask, causal_mask, lengths_to_mask
@@ -160,7 +161,7 @@ def test_dropout_is_of_the_weights_and_leaves_the_mean(kind):
         own.train()
         outputs = torch.stack([own(query, **call)[0] for _ in range(600)])
     error = outputs.std(0) / 600**0.5
-    assert torch.all((outputs.mean(0) - expected).abs() < 5.5 * error + 1e-6)
+    assert torch.all((outputs.mean(0) - expected).abs() < 5.5 * error + FLOAT32)
     first = outputs[:, 0, 0]  # when causal, position 0 has one weight: all of a head or nothing of it
     assert len(first.round(decimals=4).unique(dim=0)) == 4 if kind == "causal" else len(first.unique(dim=0)) > 20
 

@@ -11,9 +11,9 @@ SCRIPT = Path(__file__).parents[2] / "scripts" / "attention_pooling.py"
 
 
 def test_average_pooling_is_the_mean_of_what_is_real():
-    values = torch.randn(2, 5, 3)
+    values = torch.randn(2, 5, 3, dtype=torch.float64)
     context, weights = AveragePooling()(
-        torch.randn(2, 2, 4), torch.randn(2, 5, 4), values, lengths_to_mask(torch.tensor([5, 2]), 5)
+        torch.randn(2, 2, 4).double(), torch.randn(2, 5, 4).double(), values, lengths_to_mask(torch.tensor([5, 2]), 5)
     )
     torch.testing.assert_close(context[0, 1], values[0].mean(0))
     torch.testing.assert_close(context[1, 0], values[1, :2].mean(0))
@@ -23,8 +23,8 @@ def test_average_pooling_is_the_mean_of_what_is_real():
 @pytest.mark.parametrize("learned", [False, True])
 def test_kernel_regression_by_hand(learned):
     width, keys, values = 0.8, [0.0, 1.0, 2.5], [1.0, -2.0, 3.0]
-    model = NadarayaWatson(width, learned)
-    prediction, weights = model(*(torch.tensor(part).view(1, -1, 1) for part in ([0.7, 2.0], keys, values)))
+    model = NadarayaWatson(width, learned).double()
+    prediction, weights = model(*(torch.tensor(part).double().view(1, -1, 1) for part in ([0.7, 2.0], keys, values)))
     for row, query in enumerate((0.7, 2.0)):
         kernel = [math.exp(-((query - key) ** 2) / (2 * width**2)) for key in keys]
         assert weights[0, row].tolist() == pytest.approx([part / sum(kernel) for part in kernel])

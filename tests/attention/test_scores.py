@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 from attention_reference import SCORES, WIDTH, reference_score
+from precision import float32_approx
 
 from seq2seq.attention import AdditiveScore, DotScore, GaussianScore, GeneralScore, ScaledDotScore
 from seq2seq.errors import UserError
@@ -54,8 +55,8 @@ def test_queries_and_keys_of_two_widths():
 
 def test_concatenation_with_one_matrix_is_the_additive_score():
     torch.manual_seed(4)
-    score = AdditiveScore(3, 5, 4)
-    query, keys = torch.randn(1, 1, 3), torch.randn(1, 1, 5)
+    score = AdditiveScore(3, 5, 4).double()
+    query, keys = torch.randn(1, 1, 3).double(), torch.randn(1, 1, 5).double()
     matrix = torch.cat([score.query.weight, score.key.weight], dim=1)
     expected = score.vector @ torch.tanh(matrix @ torch.cat([query.flatten(), keys.flatten()]))
     torch.testing.assert_close(score(query, score.project(keys)).squeeze(), expected)
@@ -75,9 +76,9 @@ def test_variance_of_a_dot_product_is_the_width_and_scaling_brings_it_to_one(wid
 
 def test_only_a_learned_gaussian_has_a_parameter():
     assert not list(GaussianScore(2.0).parameters()) and not GaussianScore(2.0).state_dict()
-    learned = GaussianScore(2.0, learned=True)
+    learned = GaussianScore(2.0, learned=True).double()
     assert [tuple(p.shape) for p in learned.parameters()] == [()]
-    assert learned.width.item() == pytest.approx(2.0)
+    assert learned.width.item() == float32_approx(2.0)
     assert GaussianScore(2.0).double().width.dtype == torch.float64
 
 

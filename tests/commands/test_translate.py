@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from precision import float32_approx
 
 from seq2seq.cli import run
 from seq2seq.commands import processes
@@ -177,13 +178,13 @@ def test_json_lines_and_the_scores_that_score_gives_them(capsys: pytest.CaptureF
     records = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
     assert [one["line"] for one in records] == list(range(30))
     assert [one["text"] for one in records] == [one["text"] for one in KNOWN]
-    assert [one["score"] for one in records] == pytest.approx([one["score"] for one in KNOWN], abs=1e-5)
+    assert [one["score"] for one in records] == float32_approx([one["score"] for one in KNOWN])
     assert all(len(one["n_best"]) == 1 and len(one["alignment"]) == len(one["tokens"]) for one in records)
     assert all(one["finished"] for one in records)
     capsys.readouterr()
     assert run(["score", BUNDLE, "sources=in.txt", "translations=out.jsonl"]) == 0
     scores = [float(line) for line in capsys.readouterr().out.splitlines()]
-    assert scores == pytest.approx([one["score"] for one in records], abs=2e-6)
+    assert scores == float32_approx([one["score"] for one in records])
     records[3]["finished"] = records[7]["finished"] = False
     Path("cut.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
     assert run(["score", BUNDLE, "sources=in.txt", "translations=cut.jsonl"]) == 0

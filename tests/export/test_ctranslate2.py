@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 import tiny
 import torch
+from precision import assert_float32_close, float32_approx
 
 from seq2seq.cli import run
 from seq2seq.errors import UserError
 from seq2seq.export import ctranslate2 as exporter
 from seq2seq.export import export_ctranslate2
-from seq2seq.export.verification import sample_ids, verify
+from seq2seq.export.verification import TOLERANCE, sample_ids, verify
 from seq2seq.inference.bundle import load_bundle
 from seq2seq.inference.ctranslate2_engine import decoding_options
 from seq2seq.inference.export_folder import Export
@@ -55,16 +56,16 @@ def exported(request, tmp_path_factory):
 def test_greedy_translations_scores_and_alignments_are_ours(exported):
     ours, theirs, found = exported
     assert (found.segments, found.greedy) == (12, 1.0)
-    assert found.log_probability < 1e-4
+    assert found.log_probability < TOLERANCE
     assert "100.0%" in str(found)
     for search in (GreedySearch(), GreedySearch(length_penalty=0.0, max_length_a=0.5, max_length_b=2)):
         pairs = list(zip(*(one.translate(TEXTS, search=search, alignment=True) for one in (ours, theirs)), strict=True))
         assert {a.finished for a, _ in pairs} == {True, False}
         for a, b in pairs:
             assert (b.tokens, b.text, b.finished, b.parts) == (a.tokens, a.text, a.finished, a.parts)
-            assert b.score == pytest.approx(a.score, abs=1e-4)
-            assert b.nbest[0].log_probability == pytest.approx(a.nbest[0].log_probability, abs=1e-3)
-            torch.testing.assert_close(b.alignment, a.alignment, atol=1e-4, rtol=0)
+            assert b.score == float32_approx(a.score)
+            assert b.nbest[0].log_probability == float32_approx(a.nbest[0].log_probability)
+            assert_float32_close(b.alignment, a.alignment)
 
 
 def test_beams_are_ranked_by_the_scores_that_we_give_them(exported):
@@ -76,8 +77,8 @@ def test_beams_are_ranked_by_the_scores_that_we_give_them(exported):
     scored = ours.score([text for text, _ in candidates], [one.tokens for _, one in candidates], search=search)
     again = theirs.score([text for text, _ in candidates], [one.tokens for _, one in candidates], search=search)
     for (_, one), own, other in zip(candidates, scored, again, strict=True):
-        assert one.score == pytest.approx(own.score, abs=1e-4)
-        assert other.token_log_probabilities == pytest.approx(own.token_log_probabilities, abs=1e-3)
+        assert one.score == float32_approx(own.score)
+        assert other.token_log_probabilities == float32_approx(own.token_log_probabilities)
     for one in found:
         assert [c.score for c in one.nbest if c.finished] == sorted(c.score for c in one.nbest if c.finished)[::-1]
     wanted = list(ours.translate(TEXTS, search=search, alignment=True))
@@ -85,7 +86,7 @@ def test_beams_are_ranked_by_the_scores_that_we_give_them(exported):
     same = [(a, b) for a, b in both if a.tokens == b.tokens]
     assert len(same) > len(TEXTS)
     for a, b in same:
-        torch.testing.assert_close(b.alignment, a.alignment, atol=1e-4, rtol=0)
+        assert_float32_close(b.alignment, a.alignment)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,7 @@ def test_what_shares_a_batch_matters_to_nobody(exported, search):
         (alone,) = theirs.translate_window([text], search=search)
         assert [c.tokens for c in found.nbest] == [c.tokens for c in alone.nbest]
         assert [c.finished for c in found.nbest] == [c.finished for c in alone.nbest]
-        assert [c.score for c in found.nbest] == pytest.approx([c.score for c in alone.nbest], abs=1e-4)
+        assert [c.score for c in found.nbest] == float32_approx([c.score for c in alone.nbest])
         assert len({tuple(c.tokens) for c in found.nbest}) == len(found.nbest)
 
 

@@ -8,6 +8,7 @@ import tiny
 import torch
 from onnx import TensorProto, helper
 from onnxruntime import InferenceSession
+from precision import assert_float32_close, float32_approx
 from torch import nn
 
 from seq2seq.attention.cache import KeyValueCache
@@ -26,6 +27,7 @@ from seq2seq.export.onnx_graphs import (
     split_rows,
 )
 from seq2seq.export.onnx_layers import OPSET, node_parts
+from seq2seq.export.verification import TOLERANCE
 from seq2seq.inference.bundle import load_bundle
 from seq2seq.inference.export_folder import Export
 from seq2seq.inference.translator import Translator
@@ -84,7 +86,7 @@ def translations(translator, search):
 def test_every_search_finds_what_it_finds_with_torch(exported):
     bundle, folder, found, _ = exported
     assert (found.segments, found.greedy, found.own) == (8, 1.0, 1.0)
-    assert found.log_probability < 1e-4
+    assert found.log_probability < TOLERANCE
     theirs = Translator.load(folder, engine="onnx")
     assert theirs.search == bundle.search
     for search in (GreedySearch(), BeamSearch(beam_size=4, n_best=3, max_length_a=1.2, max_length_b=2)):
@@ -92,8 +94,8 @@ def test_every_search_finds_what_it_finds_with_torch(exported):
         assert len({len(a.tokens) for a, _ in pairs}) > 3
         for ours, other in pairs:
             assert [one.tokens for one in other.nbest] == [one.tokens for one in ours.nbest]
-            assert [one.score for one in other.nbest] == pytest.approx([one.score for one in ours.nbest], abs=1e-4)
-            torch.testing.assert_close(other.alignment, ours.alignment, atol=1e-5, rtol=0)
+            assert [one.score for one in other.nbest] == float32_approx([one.score for one in ours.nbest])
+            assert_float32_close(other.alignment, ours.alignment)
     sampled = Sampling(n_best=2, seed=5, top_k=3, max_length_b=2)
     assert len(translations(theirs, sampled)) == len(TEXTS)
     pairs = [(text, one.tokens) for text, one in zip(TEXTS, translations(theirs, GreedySearch()), strict=True)]
@@ -101,7 +103,7 @@ def test_every_search_finds_what_it_finds_with_torch(exported):
         [one.log_probability for one in engine.score(*zip(*pairs, strict=True))]
         for engine in (Translator([bundle]), theirs)
     ]
-    assert scores[1] == pytest.approx(scores[0], abs=1e-3)
+    assert scores[1] == float32_approx(scores[0])
 
 
 def test_what_lies_in_the_folder(exported):
@@ -276,7 +278,7 @@ def test_a_step_is_traced_for_all_lengths(model):
             given = inputs(sizes)
             values = [tensor.clone() for tensor in given.values()]
             for one, other in zip(traced(*given.values()), graph(*values), strict=True):
-                torch.testing.assert_close(one, other)
+                assert_float32_close(one, other)
 
 
 @pytest.mark.parametrize("layer", [GRULayer(3, 4), LSTMLayer(3, 4)])
@@ -296,9 +298,9 @@ def test_a_recurrent_layer_is_one_node(layer):
     graph = helper.make_graph([node], "node", ports[: len(feeds)], ports[len(feeds) :])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
     found = InferenceSession(model.SerializeToString()).run(outputs, feeds)
-    torch.testing.assert_close(torch.from_numpy(found[0])[:, 0].transpose(0, 1)[mask], wanted[mask])
+    assert_float32_close(torch.from_numpy(found[0])[:, 0].transpose(0, 1)[mask], wanted[mask])
     for one, other in zip(found[1:], final, strict=True):
-        torch.testing.assert_close(torch.from_numpy(one)[0], other)
+        assert_float32_close(torch.from_numpy(one)[0], other)
 
 
 @pytest.mark.parametrize("window", [None, 0, 1, 4])
@@ -319,7 +321,7 @@ def test_the_cache_of_graphs_is_the_decoder_s(window):
             for cache in (ours, theirs):
                 k, v, bias = cache.append(layer, keys, values, window)
                 found.append(torch.softmax(query @ k.transpose(2, 3) + (0 if bias is None else bias), -1) @ v)
-            torch.testing.assert_close(found[1], found[0])
+            assert_float32_close(found[1], found[0])
 
 
 def test_states_become_named_tensors_and_back():

@@ -8,6 +8,7 @@ import pytest
 import tiny
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from precision import float32_approx
 
 from seq2seq.errors import UserError
 from seq2seq.inference.bundle import load_bundle
@@ -93,7 +94,7 @@ def test_json_lines_hold_everything(translator):
     for line, one in zip(output.splitlines(), wanted, strict=True):
         record = json.loads(line)
         assert record["text"] == one.text
-        assert record["score"] == pytest.approx(one.score, abs=1e-5)
+        assert record["score"] == float32_approx(one.score)
         assert record["tokens"] == one.tokens
         assert record["source_tokens"] == one.source_tokens
         assert [candidate["text"] for candidate in record["n_best"]] == [c.text for c in one.nbest[1:]]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import tiny
 import torch
+from precision import assert_float32_close, float32_approx
 
 from seq2seq.errors import UserError
 from seq2seq.inference.bundle import load_bundle
@@ -32,7 +33,7 @@ def translator(bundle):
 
 
 def facts(translations):
-    return [(t.text, pytest.approx(t.score, abs=1e-5), t.tokens) for t in translations]
+    return [(t.text, float32_approx(t.score), t.tokens) for t in translations]
 
 
 def test_public_name():
@@ -54,7 +55,7 @@ def test_todays_bundle_translates_tomorrow(translator):
     found = translator.translate([one["source"] for one in expected])
     for one, translation in zip(expected, found, strict=True):
         assert translation.text == one["text"]
-        assert translation.score == pytest.approx(one["score"], abs=1e-5)
+        assert translation.score == float32_approx(one["score"])
 
 
 def test_order_alone(translator):
@@ -86,7 +87,7 @@ def test_what_comes_back(translator):
     assert one.source_tokens[-1] == "</s>"
     for candidate in one.nbest:
         assert candidate.alignment.shape == (len(candidate.tokens), len(one.source_tokens))
-        torch.testing.assert_close(candidate.alignment.sum(1), torch.ones(len(candidate.tokens)))
+        assert_float32_close(candidate.alignment.sum(1), torch.ones(len(candidate.tokens)))
         pieces = translator.tokenizers.target
         assert pieces.decode([translator._vocabulary[token] for token in candidate.tokens]) == candidate.text
     assert next(translator.translate(TEXTS[:1])).alignment is None
@@ -124,9 +125,9 @@ def test_long_texts_are_split(bundle, translator):
             parts[-1].append(translator._vocabulary[token])
     alone = [next(translator.translate(translator.tokenizers.source.decode(ids))) for ids in parts[:-1]]
     assert one.text == " ".join(t.text for t in alone if t.text)
-    assert one.nbest[0].log_probability == pytest.approx(sum(t.nbest[0].log_probability for t in alone), abs=1e-4)
+    assert one.nbest[0].log_probability == float32_approx(sum(t.nbest[0].log_probability for t in alone))
     lengths = sum(len(t.tokens) + t.finished for t in alone)
-    assert one.score == pytest.approx(one.nbest[0].log_probability / lengths, abs=1e-6)
+    assert one.score == pytest.approx(one.nbest[0].log_probability / lengths)
     assert one.alignment.shape == (len(one.tokens), len(one.source_tokens))
 
 
@@ -215,8 +216,8 @@ def test_scores_of_given_translations_are_those_of_the_search(translator, search
     scored = translator.score([text for text, _ in ended], [one.tokens for _, one in ended], search=search)
     for (_, one), pair in zip(ended, scored, strict=True):
         assert pair.tokens == one.tokens
-        assert pair.score == pytest.approx(one.score, abs=1e-5)
-        assert pair.log_probability == pytest.approx(one.nbest[0].log_probability, abs=1e-5)
+        assert pair.score == float32_approx(one.score)
+        assert pair.log_probability == float32_approx(one.nbest[0].log_probability)
 
 
 def test_scoring_text_and_blank_lines(translator):
@@ -239,7 +240,7 @@ def test_scoring_tells_of_sources_that_would_be_split(bundle, caplog):
 def test_a_blank_translation_of_a_blank_text_scores_as_in_translate(translator):
     found = list(translator.score(["the cat.", " ", "", "a dog"], ["a cat.", "", "", "the"]))
     alone = list(translator.score(["the cat.", "a dog"], ["a cat.", "the"]))
-    assert [found[0].score, found[3].score] == [pytest.approx(one.score, abs=1e-5) for one in alone]
+    assert [found[0].score, found[3].score] == [float32_approx(one.score) for one in alone]
     assert [one.score for one in found[1:3]] == [0.0, 0.0] == [one.score for one in translator.translate([" ", ""])]
     blank = ["\u3000", "\xa0", "\t", "\n"]
     assert [one.score for one in translator.score(blank, [""] * 4)] == [0.0] * 4
@@ -316,7 +317,7 @@ def test_memory_that_runs_out_halves_the_batch(translator, monkeypatch, error):
     monkeypatch.setattr(module, "score_pairs", scarce_too)
     for found, wanted in zip(translator.score(TEXTS, targets), scores, strict=True):
         assert found.tokens == wanted.tokens
-        assert found.token_log_probabilities == pytest.approx(wanted.token_log_probabilities, abs=1e-5)
+        assert found.token_log_probabilities == float32_approx(wanted.token_log_probabilities)
 
 
 def test_wrong_values(translator):

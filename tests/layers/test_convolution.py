@@ -34,8 +34,8 @@ def test_equals_loops(kernel, causal, left, length):
 
 
 def test_window_is_one_position():
-    layer = GatedConvolution(3, 3, causal=True)
-    inputs = torch.randn(2, 3, 3)
+    layer = GatedConvolution(3, 3, causal=True).double()
+    inputs = torch.randn(2, 3, 3, dtype=torch.float64)
     torch.testing.assert_close(layer.window(inputs.transpose(1, 2)), layer(inputs)[:, -1])
 
 

@@ -2,6 +2,7 @@ import math
 
 import pytest
 import torch
+from precision import float32_approx
 from torch import nn
 
 from seq2seq.errors import UserError
@@ -33,7 +34,7 @@ def test_unit_variance_at_start():
 
 def test_word_dropout_zeroes_whole_words_in_training_alone():
     torch.manual_seed(0)
-    embedding = Embedding(50, 8, scale=2.0, word_dropout=0.25)
+    embedding = Embedding(50, 8, scale=2.0, word_dropout=0.25).double()
     tokens = torch.randint(1, 50, (200, 30))
     whole = embedding.eval()(tokens)
     assert torch.equal(whole, Embedding(50, 8, scale=2.0, weight=embedding.weight)(tokens))
@@ -43,7 +44,7 @@ def test_word_dropout_zeroes_whole_words_in_training_alone():
     torch.testing.assert_close(dropped[~gone], whole[~gone] / 0.75)
     dropped.sum().backward()
     counts = torch.bincount(tokens[~gone], minlength=50)
-    torch.testing.assert_close(embedding.weight.grad[:, 0], counts * 2.0 / 0.75)
+    torch.testing.assert_close(embedding.weight.grad[:, 0], counts.double() * 2.0 / 0.75)
 
 
 def test_tied_weights_are_one_parameter():
@@ -57,14 +58,14 @@ def test_tied_weights_are_one_parameter():
 
 
 def test_output_layer_is_a_projection():
-    output = OutputLayer(3, 5)
-    features = torch.randn(2, 4, 3)
+    output = OutputLayer(3, 5).double()
+    features = torch.randn(2, 4, 3, dtype=torch.float64)
     nn.init.normal_(output.bias)
     for b in range(2):
         for t in range(4):
             for v in range(5):
                 score = sum(output.weight[v, d].item() * features[b, t, d].item() for d in range(3))
-                assert output(features)[b, t, v].item() == pytest.approx(score + output.bias[v].item(), abs=1e-5)
+                assert output(features)[b, t, v].item() == pytest.approx(score + output.bias[v].item())
 
 
 def test_words_and_positions_add_up():
@@ -72,7 +73,7 @@ def test_words_and_positions_add_up():
     vector = embed(torch.tensor([[5, 5]]), offset=3)[0, 1].tolist()
     word = [2 * w for w in embed.embedding.weight[5].tolist()]
     place = [math.sin(4), math.cos(4), math.sin(4 / 100), math.cos(4 / 100)]
-    assert vector == pytest.approx([w + p for w, p in zip(word, place, strict=True)], abs=1e-6)
+    assert vector == float32_approx([w + p for w, p in zip(word, place, strict=True)])
 
 
 def test_positions_beside_words():

@@ -2,6 +2,7 @@ import math
 
 import pytest
 import torch
+from precision import assert_float32_close, float32_approx
 
 from seq2seq.attention import lengths_to_mask
 from seq2seq.errors import UserError
@@ -21,8 +22,8 @@ def test_sinusoids_are_the_equation():
     for p in range(5):
         for i in range(3):
             angle = p / 10000 ** (2 * i / 6)
-            assert vectors[p, 2 * i].item() == pytest.approx(math.sin(angle), abs=1e-6)
-            assert vectors[p, 2 * i + 1].item() == pytest.approx(math.cos(angle), abs=1e-6)
+            assert vectors[p, 2 * i].item() == float32_approx(math.sin(angle))
+            assert vectors[p, 2 * i + 1].item() == float32_approx(math.cos(angle))
 
 
 @pytest.mark.parametrize("shift", [1, 7, 100])
@@ -39,9 +40,9 @@ def test_a_shift_is_one_linear_map_for_all_positions(shift):
 
 @pytest.mark.parametrize("positions", [SinusoidalPositions(4), LearnedPositions(4, 30)])
 def test_offset_continues_where_the_beginning_stopped(positions):
-    torch.testing.assert_close(positions(12)[7:], positions(5, 7))
+    assert_float32_close(positions(12)[7:], positions(5, 7))
     rotary = RotaryPositions(4)
-    torch.testing.assert_close(rotary(12).sine[7:], rotary(5, 7).sine)
+    assert_float32_close(rotary(12).sine[7:], rotary(5, 7).sine)
 
 
 def test_sinusoids_have_no_longest_position():
@@ -80,7 +81,7 @@ def test_added_concatenated_and_none():
     added, concatenated, none = AddedPositions(positions), ConcatenatedPositions(positions, 10), NoPositions(7)
     assert (added.embedding_width, concatenated.embedding_width, none.embedding_width) == (4, 6, 7)
     embedded = torch.randn(2, 5, 4)
-    torch.testing.assert_close(added(embedded, 3)[1, 2], embedded[1, 2] + positions(1, 5)[0])
+    assert_float32_close(added(embedded, 3)[1, 2], embedded[1, 2] + positions(1, 5)[0])
     embedded = torch.randn(2, 5, 6)
     joined = concatenated(embedded, 3)
     assert joined.shape == (2, 5, 10)
@@ -103,8 +104,8 @@ def test_rotary_rotates_each_pair_by_its_position():
                 first * math.cos(angle) - second * math.sin(angle),
                 second * math.cos(angle) + first * math.sin(angle),
             )
-            torch.testing.assert_close(turned[1, 2, p, i], expected[0], atol=1e-7, rtol=1e-6)
-            torch.testing.assert_close(turned[1, 2, p, i + 2], expected[1], atol=1e-7, rtol=1e-6)
+            torch.testing.assert_close(turned[1, 2, p, i], expected[0], atol=1e-6, rtol=1e-6)
+            torch.testing.assert_close(turned[1, 2, p, i + 2], expected[1], atol=1e-6, rtol=1e-6)
     torch.testing.assert_close(turned.norm(dim=-1), heads.norm(dim=-1))
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from precision import assert_float32_close
 from torch import nn
 
 from seq2seq.errors import UserError
@@ -121,9 +122,9 @@ def test_reversal_turns_real_tokens_only():
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_initialisation(cell):
-    layer = create_layer(cell, 6, 5)
+    layer = create_layer(cell, 6, 5).double()
     for block in layer.rnn.weight_hh_l0.chunk(layer.gate_width // 5):
-        torch.testing.assert_close(block @ block.t(), torch.eye(5))
+        assert_float32_close(block @ block.t(), torch.eye(5, dtype=torch.float64))
     biases = (layer.rnn.bias_ih_l0 + layer.rnn.bias_hh_l0).view(-1, 5)
     assert biases.tolist() == [[1.0 if cell == "lstm" and gate == 1 else 0.0] * 5 for gate in range(len(biases))]
 

@@ -92,8 +92,8 @@ def test_dropout_acts_on_what_a_sublayer_adds(residual):
 
 def test_feed_forward_equation_and_dropout():
     torch.manual_seed(3)
-    layer = FeedForward(3, 500, dropout=0.4)
-    inputs = torch.randn(2, 3)
+    layer = FeedForward(3, 500, dropout=0.4).double()
+    inputs = torch.randn(2, 3, dtype=torch.float64)
     hidden = (inputs @ layer.hidden.weight.T + layer.hidden.bias).clamp(min=0)
     expected = hidden @ layer.output.weight.T + layer.output.bias
     assert not torch.allclose(layer(inputs), expected)

@@ -80,7 +80,7 @@ def rank(table: Table, sentence: int, tokens, alpha=1.0, normalization="power", 
     """The documented score, written out with plain floats."""
     score = table.log_probability(sentence, tokens) / norm(max(1, len(tokens)), alpha, normalization)
     if coverage:
-        sums = table.attention(sentence, tokens).mean(1).sum(0).tolist()
+        sums = table.attention(sentence, tokens).double().mean(1).sum(0).tolist()
         score += coverage * sum(math.log(max(min(one, 1.0), 1e-6)) for one in sums)
     return score
 

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from precision import assert_float32_close, float32_approx
 
 from seq2seq.interfaces import EOS, PAD
 from seq2seq.search import BeamSearch, GreedySearch, Sampling, decode_batch, score_pairs
@@ -52,10 +53,10 @@ def test_search_reports_what_forced_decoding_gives(build_model, name):
         scored = score_pairs(model, search.ranking, source[rows], mask[rows], [h.tokens for _, h in ended])
         for (_, hypothesis), one in zip(ended, scored, strict=True):
             assert one.tokens == hypothesis.tokens
-            assert one.score == pytest.approx(hypothesis.score, abs=1e-5, rel=1e-5)
-            assert one.log_probability == pytest.approx(hypothesis.log_probability, abs=1e-5, rel=1e-5)
+            assert one.score == float32_approx(hypothesis.score)
+            assert one.log_probability == float32_approx(hypothesis.log_probability)
             assert len(one.token_log_probabilities) == len(one.tokens) + 1
-            assert sum(one.token_log_probabilities) == pytest.approx(one.log_probability, abs=1e-9)
+            assert sum(one.token_log_probabilities) == pytest.approx(one.log_probability)
             checked += 1
     assert checked > 4
 
@@ -74,7 +75,7 @@ def test_alone_as_in_a_batch(build_model, name):
             (alone,) = decode_batch(model, search, source[own], mask[own], numbers=[row])
             for other in (alone, shuffled[place]):
                 assert [h.tokens for h in other] == [h.tokens for h in together[row]]
-                assert [h.score for h in other] == pytest.approx([h.score for h in together[row]], abs=1e-5, rel=1e-5)
+                assert [h.score for h in other] == float32_approx([h.score for h in together[row]])
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -96,7 +97,7 @@ def test_weights_are_those_of_the_winning_beam(build_model, name):
                 for token in inputs:
                     _, state, weights = model.step(torch.tensor([token]), state)
                     rows.append(weights[0])
-            torch.testing.assert_close(hypothesis.weights, torch.stack(rows), atol=1e-5, rtol=0)
+            assert_float32_close(hypothesis.weights, torch.stack(rows))
 
 
 def test_ensemble_is_the_mean_of_probabilities(build_model):
@@ -108,16 +109,16 @@ def test_ensemble_is_the_mean_of_probabilities(build_model):
         mean = sum(model_step(m)(tokens, s)[0].double().exp() for m, s in zip(models, starts, strict=True)) / 3
         starts = [model.start(model.encode(source, mask)) for model in models]
         log_probs, _, weights = ensemble_step(models)(tokens, EnsembleState(tuple(starts)))
-    torch.testing.assert_close(log_probs.double().exp(), mean, atol=1e-6, rtol=0)
+    assert_float32_close(log_probs.double().exp(), mean)
     assert weights.shape == (len(source), 1, source.shape[1])
-    torch.testing.assert_close(weights.sum(-1), torch.ones(len(source), 1))
+    assert_float32_close(weights.sum(-1), torch.ones(len(source), 1))
     search = SEARCHES[1]
     found = decode_batch(models, search, source, mask)
     for row, hypotheses in enumerate(found):
         for hypothesis in hypotheses:
             if hypothesis.finished:
                 (one,) = score_pairs(models, search.ranking, source[row, None], mask[row, None], [hypothesis.tokens])
-                assert one.score == pytest.approx(hypothesis.score, abs=1e-5, rel=1e-5)
+                assert one.score == float32_approx(hypothesis.score)
 
 
 def test_ensemble_of_one_model_twice_is_that_model(build_model):
@@ -126,7 +127,7 @@ def test_ensemble_of_one_model_twice_is_that_model(build_model):
     once, twice = (decode_batch(models, SEARCHES[1], source, mask) for models in (model, [model, model]))
     for one, two in zip(once, twice, strict=True):
         assert [h.tokens for h in one] == [h.tokens for h in two]
-        assert [h.score for h in one] == pytest.approx([h.score for h in two], abs=1e-5, rel=1e-5)
+        assert [h.score for h in one] == float32_approx([h.score for h in two])
 
 
 def test_score_of_nothing_and_of_the_empty_target(build_model):
@@ -137,5 +138,5 @@ def test_score_of_nothing_and_of_the_empty_target(build_model):
     (one,) = score_pairs(model, ranking, source[:1], mask[:1], [[]])
     with torch.no_grad():
         log_probs, _, _ = model_step(model)(torch.tensor([2]), model.start(model.encode(source[:1], mask[:1])))
-    assert one.score == one.log_probability == pytest.approx(float(log_probs[0, EOS]), abs=1e-6)
+    assert one.score == one.log_probability == float32_approx(float(log_probs[0, EOS]))
     assert math.isfinite(one.score)

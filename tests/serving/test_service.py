@@ -7,6 +7,7 @@ import json
 
 import httpx
 import pytest
+from precision import float32_approx
 from service import REFERENCES, SOURCES, ask, counted, running
 
 from seq2seq.evaluation.metrics import sentence_scores
@@ -26,7 +27,7 @@ def translations(url: str, **body) -> list[dict]:
 def same(record: dict, expected: dict) -> bool:
     """Equal but for the last digits of numbers, which depend on the batch."""
     return record == {
-        key: pytest.approx(value, abs=1e-5)
+        key: float32_approx(value)
         if isinstance(value, float)
         else [pytest.approx(row, abs=2e-4) for row in value]
         if key == "alignment"

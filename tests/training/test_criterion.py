@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from precision import float32_approx
 from torch import nn
 
 from seq2seq.errors import UserError
@@ -53,8 +54,10 @@ def test_gradcheck() -> None:
 
 def test_smoothing_by_hand() -> None:
     """Two types, logits 0 and ln 3: p = (1/4, 3/4); smoothing 0.2 gives q = (0.1, 0.9) for target 1."""
-    weight = torch.tensor([[0.0], [math.log(3)]])
-    loss, nll = fused_cross_entropy(torch.ones(1, 1), weight, None, torch.tensor([1]), smoothing=0.2)
+    weight = torch.tensor([[0.0], [math.log(3)]], dtype=torch.float64)
+    loss, nll = fused_cross_entropy(
+        torch.ones(1, 1, dtype=torch.float64), weight, None, torch.tensor([1]), smoothing=0.2
+    )
     assert nll.item() == pytest.approx(-math.log(0.75))
     assert loss.item() == pytest.approx(-0.1 * math.log(0.25) - 0.9 * math.log(0.75))
 
@@ -130,9 +133,9 @@ def test_never_holds_all_logits() -> None:
 class TestCriterion:
     def batch(self):
         torch.manual_seed(1)
-        features = torch.randn(2, 3, 4, requires_grad=True)
+        features = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
         mask = torch.tensor([[True, True, True], [True, False, False]])
-        return features, OutputLayer(4, 6), torch.randint(6, (2, 3)), mask
+        return features, OutputLayer(4, 6).double(), torch.randint(6, (2, 3)), mask
 
     def test_counts_real_tokens_only(self) -> None:
         features, output, target, mask = self.batch()
@@ -172,9 +175,9 @@ class TestCriterion:
                 for t in range(3):
                     advantage = -nll[b, t:length].sum().item() - baseline * (length - t)
                     expected = (-advantage, -ENTROPY_WEIGHT) if t < length else (0.0, 0.0)
-                    assert (got[0][b, t].item(), got[1][b, t].item()) == pytest.approx(expected, abs=1e-5)
+                    assert (got[0][b, t].item(), got[1][b, t].item()) == float32_approx(expected)
             baseline = baseline + (1 - BASELINE_DECAY) * (mean - baseline)
-        assert criterion.baseline.item() == pytest.approx(baseline)
+        assert criterion.baseline.item() == float32_approx(baseline)
         assert "baseline" in criterion.state_dict()
 
     def test_the_baseline_follows_the_reward(self) -> None:
@@ -187,7 +190,7 @@ class TestCriterion:
             means.append(-result.nll.item() / 4)
         assert means[0] != means[1]
         expected = BASELINE_DECAY * means[0] + (1 - BASELINE_DECAY) * means[1]
-        assert criterion.baseline.item() == pytest.approx(expected, rel=1e-5)
+        assert criterion.baseline.item() == float32_approx(expected)
 
     @pytest.mark.parametrize("value", [-0.1, 1.0])
     def test_refuses_impossible_smoothing(self, value: float) -> None:

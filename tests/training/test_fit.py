@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from precision import assert_float32_close, float32_approx
 from toy import ToyData, history, toy_fit, toy_model
 
 from seq2seq.errors import UserError
@@ -54,10 +55,10 @@ def test_updates_are_those_of_a_plain_loop(tmp_path: Path, clip: float | None, a
     loader = iter(ToyData().train_loader())
     norms = [plain_update(model, [next(loader) for _ in range(accumulate)], 0.5, clip) for _ in range(4)]
     lines = [line for line in history(tmp_path) if "gradient_norm" in line]
-    assert [line["gradient_norm"] for line in lines] == pytest.approx(norms, rel=1e-4)
+    assert [line["gradient_norm"] for line in lines] == float32_approx(norms)
     trained = model_weights(read_checkpoint(tmp_path / "checkpoints/last.ckpt")["state_dict"])
     for name, value in model.state_dict().items():
-        torch.testing.assert_close(trained[name], value, rtol=1e-4, atol=1e-6)
+        assert_float32_close(trained[name], value)
 
 
 def test_history_tells_the_plain_nll_rates_and_tokens(tmp_path: Path) -> None:
@@ -70,8 +71,8 @@ def test_history_tells_the_plain_nll_rates_and_tokens(tmp_path: Path) -> None:
         model.decode(batch.target_in, model.encode(batch.source, batch.source_mask), batch.target_mask).features
     )[batch.target_mask]
     target = batch.target_out[batch.target_mask]
-    assert first["train_nll"] == pytest.approx(F.cross_entropy(logits, target).item(), rel=1e-5)
-    assert first["train_loss"] == pytest.approx(F.cross_entropy(logits, target, label_smoothing=0.1).item(), rel=1e-5)
+    assert first["train_nll"] == float32_approx(F.cross_entropy(logits, target).item())
+    assert first["train_loss"] == float32_approx(F.cross_entropy(logits, target, label_smoothing=0.1).item())
     assert first["train_perplexity"] == pytest.approx(math.exp(first["train_nll"]))
     assert first["target_tokens"] == len(target)
     rates = [line["learning_rate"] for line in (first, second, third)]
@@ -105,7 +106,7 @@ def test_an_update_that_is_not_finite_is_skipped_whole(tmp_path: Path) -> None:
             plain_update(plain, [batch], 0.5, None)
     trained = model_weights(read_checkpoint(tmp_path / "checkpoints/last.ckpt")["state_dict"])
     for name, value in plain.state_dict().items():
-        torch.testing.assert_close(trained[name], value, rtol=1e-4, atol=1e-6)
+        assert_float32_close(trained[name], value)
 
 
 def test_a_gradient_that_is_not_finite_is_enough(tmp_path: Path) -> None:
@@ -158,7 +159,7 @@ def test_weight_decay_spares_vectors(tmp_path: Path) -> None:
     trained = model_weights(read_checkpoint(tmp_path / "checkpoints/last.ckpt")["state_dict"])
     for name, value in toy_model().state_dict().items():
         expected = torch.zeros_like(value) if value.ndim > 1 else value
-        torch.testing.assert_close(trained[name], expected, rtol=0, atol=1e-6)
+        assert_float32_close(trained[name], expected)
 
 
 def test_random_states_come_back() -> None:

@@ -7,6 +7,7 @@ import pytest
 import sacrebleu
 import torch
 import torch.nn.functional as F
+from precision import assert_float32_close, float32_approx
 from safetensors.torch import load_file
 from toy import Letters, ToyData, toy_fit, toy_model
 
@@ -45,7 +46,7 @@ def test_it_is_likelihood_and_bleu_of_each_segment_once(tmp_path: Path) -> None:
         tokens += batch.target_out.numel()
         best = decode_batch(model, GreedySearch(), batch.source, batch.source_mask)[0][0]
         texts.append(Letters().decode(best.tokens))
-    assert last.nll == pytest.approx(total / tokens, rel=1e-5)
+    assert last.nll == float32_approx(total / tokens)
     assert last.hypotheses == texts
     assert last.bleu == pytest.approx(sacrebleu.corpus_bleu(texts, [data.pairs("valid")[1]]).score)
 
@@ -111,7 +112,7 @@ def test_likelihood_by_segment() -> None:
     together = likelihood(model, [collate(data.splits["valid"], range(5))])
     assert alone.keys() == together.keys() == set(range(5))
     for row, (nll, tokens) in alone.items():
-        assert together[row] == (pytest.approx(nll, rel=1e-5), tokens)
+        assert together[row] == (float32_approx(nll), tokens)
         assert tokens == len(data.splits["valid"][row][1]) + 1
 
 
@@ -156,7 +157,7 @@ def test_the_mean_of_the_last_is_exported_when_it_is_better(tmp_path: Path) -> N
     averaged = read_checkpoint(result.checkpoint)
     weights = [load_file(path) for path in files]
     for name, value in model_weights(averaged["state_dict"]).items():
-        torch.testing.assert_close(value, sum(each[name] for each in weights) / 3)
+        assert_float32_close(value, sum(each[name] for each in weights) / 3)
     assert averaged["seq2seq"]["tokenizers"] == {"tokenizer": b"letters\x00\xff"}
 
 
