@@ -15,6 +15,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from toy import toy_fit, toy_model
 
+from seq2seq.training import loggers
 from seq2seq.training.limits import Limits
 from seq2seq.training.loggers import History, TensorBoardLog, Terminal, clock, draw_attention
 from seq2seq.training.progress import Progress, Stopwatch
