@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from seq2seq.errors import UserError
-from seq2seq.files import atomic_write
+from seq2seq.files import atomic_write, writing
 from seq2seq.inference.text_windows import FIRST_WINDOW, growing_windows
 from seq2seq.inference.translation import Translation
 from seq2seq.inference.translator import Translator
@@ -131,7 +131,7 @@ def translate_file(
     if same_file(source, output):
         raise UserError(f"output={output} is the input itself; give another file")
     check_output(translator, search, n_best, output_format)  # before an older output is emptied
-    with opened(source, output, resume) as (reader, writer, skip):
+    with writing(output or "standard output"), opened(source, output, resume) as (reader, writer, skip):
         return translate_stream(
             translator,
             reader,
