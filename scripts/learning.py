@@ -71,6 +71,12 @@ def combinations() -> Iterator[Combination]:
         window = ("model.attention.alignment.window=2",) if alignment.startswith("local") else ()
         sizes = fixed if score == "uniform" else width + embedding  # equal weights: the state alone knows the order
         yield Combination(model, parts, sizes + window)
+    conditional = (*width, *embedding, "model.encoder_width=${model.width}")
+    for score, alignment in product(scores, alignments):
+        if score == "additive" or (alignment == "soft" and score != "uniform"):
+            parts = (f"model/attention/score={score}", f"model/attention/alignment={alignment}")
+            window = ("model.attention.alignment.window=2",) if alignment.startswith("local") else ()
+            yield Combination("conditional_gru", parts, conditional + window)
     for positions in ("sinusoidal", "learned", "none"):
         yield Combination("conv", (f"model.positions={positions}",), (*width, *embedding, "model.layers=2"))
     for window, positions, norm in product(("null", "1"), ("sinusoidal", "learned", "rotary", "none"), ("pre", "post")):

@@ -26,6 +26,16 @@ class AttentiveGRUWeights(NamedTuple):
     vector: Tensor
 
 
+class ConditionalWeights(NamedTuple):
+    """What a conditional GRU has besides: feed_bias (3 D,) beside the context in the second cell's gates; recurrent
+    (3 D, D) and bias (3 D,) of the first cell.
+    """
+
+    feed_bias: Tensor
+    recurrent: Tensor
+    bias: Tensor
+
+
 def attentive_gru(
     gates: Tensor, hidden: Tensor, keys: Tensor, values: Tensor, mask: Tensor, weights: AttentiveGRUWeights
 ) -> tuple[Tensor, Tensor]:
@@ -35,7 +45,24 @@ def attentive_gru(
     gates (T, B, 3 D): the input half of each step's gates, x_t. hidden (B, D): s_0. keys (B, S, A), values (B, S, C),
     mask (B, S) -> states (T, B, D), contexts (T, B, C). Differentiable once.
     """
-    states, contexts = _AttentiveGRU.apply(gates, hidden, keys, values, mask, *weights)
+    states, contexts = _AttentiveGRU.apply(gates, hidden, keys, values, mask, *weights, None, None, None)
+    return states, contexts
+
+
+def conditional_gru(
+    gates: Tensor,
+    hidden: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor,
+    weights: AttentiveGRUWeights,
+    conditional: ConditionalWeights,
+) -> tuple[Tensor, Tensor]:
+    """s'_t = GRU1(x_t, s_{t-1}), attention from s'_t as in `attentive_gru`, s_t = GRU2(W_c c_t + b, s'_t).
+
+    Shapes are those of `attentive_gru`, whose recurrent weights are the second cell's here.
+    """
+    states, contexts = _AttentiveGRU.apply(gates, hidden, keys, values, mask, *weights, *conditional)
     return states, contexts
 
 
@@ -53,10 +80,12 @@ class _AttentiveGRU(torch.autograd.Function):
         feed: Tensor,
         query: Tensor,
         vector: Tensor,
+        feed_bias: Tensor | None,
+        first: Tensor | None,
+        first_bias: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         steps, batch, gate_width = gates.shape
         width = hidden.shape[1]
-        turn = 2 * width
         states = gates.new_empty(steps + 1, batch, width)
         states[0] = hidden
         contexts = gates.new_empty(steps, batch, values.shape[2])
@@ -67,51 +96,56 @@ class _AttentiveGRU(torch.autograd.Function):
         own = torch.cat([recurrent, query])
         own_bias = torch.cat([bias, bias.new_zeros(len(query))])
         halves = gates.new_empty(steps, batch, len(own))
+        # Of a first cell: its results, candidates and gates.
+        first_steps = 0 if first is None else steps
+        between, first_candidates = gates.new_empty(2, first_steps, batch, width).unbind(0)
+        first_halves = gates.new_empty(first_steps, batch, gate_width)
         energies = torch.empty_like(keys)
         closed = ~mask
         for t in range(steps):
-            state, half, context, weights = states[t], halves[t], contexts[t], attention[t]
+            state, half, context, weights, inputs = states[t], halves[t], contexts[t], attention[t], gates[t]
+            if first is not None and first_bias is not None and feed_bias is not None:
+                torch.addmm(first_bias, state, first.t(), out=first_halves[t])
+                _recur(inputs, first_halves[t], state, first_candidates[t], between[t])
+                state, inputs = between[t], feed_bias
             torch.addmm(own_bias, state, own.t(), out=half)
             torch.add(keys, half[:, None, gate_width:], out=energies).tanh_()
             scores = (energies @ vector).masked_fill_(closed, torch.finfo(keys.dtype).min)
             torch.softmax(scores, dim=1, out=weights).masked_fill_(closed, 0)
             torch.bmm(weights.unsqueeze(1), values, out=context.unsqueeze(1))
-            inputs = torch.addmm(gates[t], context, feed.t())
-            reset_update = half[:, :turn].add_(inputs[:, :turn]).sigmoid_()
-            reset, update = reset_update.chunk(2, dim=1)
-            torch.addcmul(inputs[:, turn:], reset, half[:, turn:gate_width], out=candidates[t]).tanh_()
-            torch.lerp(candidates[t], state, update, out=states[t + 1])
-        ctx.save_for_backward(keys, values, own, feed, vector, states, contexts, attention, halves, candidates)
+            inputs = torch.addmm(inputs, context, feed.t())
+            _recur(inputs, half[:, :gate_width], state, candidates[t], states[t + 1])
+        ctx.save_for_backward(
+            *(keys, values, own, feed, vector, states, contexts, attention, halves, candidates),
+            *(first, between, first_candidates, first_halves),
+        )
         return states[1:], contexts
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_states: Tensor, grad_contexts: Tensor) -> tuple[Tensor | None, ...]:
-        keys, values, own, feed, vector, states, contexts, attention, halves, candidates = ctx.saved_tensors
+        keys, values, own, feed, vector, states, contexts, attention, halves, candidates, *cell = ctx.saved_tensors
+        first, between, first_candidates, first_halves = cell
         steps, batch, width = candidates.shape
-        turn, gate_width = 2 * width, 3 * width
+        gate_width = 3 * width
         grad_gates = halves.new_empty(steps, batch, gate_width)
         grad_halves = torch.empty_like(halves)
+        if first is not None:
+            grad_first_gates, grad_first_halves = halves.new_empty(2, steps, batch, gate_width).unbind(0)
         grad_contexts = grad_contexts.clone()
         grad_scores = torch.empty_like(attention)
         grad_vector = torch.zeros_like(vector)
         shrink = torch.zeros_like(keys)  # sum over t of (gradient of the score) * tanh^2
         energies = torch.empty_like(keys)
         grad_state = torch.zeros_like(states[0])
+        entered = states[:-1] if first is None else between  # the states that attend
         for t in range(steps - 1, -1, -1):
-            half, candidate, grad_half = halves[t], candidates[t], grad_halves[t]
-            reset, update, carried = half[:, :gate_width].chunk(3, dim=1)
-            grad_reset, grad_update, grad_candidate = grad_gates[t].chunk(3, dim=1)
-            grad_carried, grad_query = grad_half[:, turn:gate_width], grad_half[:, gate_width:]
-            grad_state = grad_state + grad_states[t]
-            kept = grad_state * update
-            fresh = grad_state - kept
-            torch.addcmul(fresh, fresh * candidate, candidate, value=-1, out=grad_candidate)
-            torch.mul(states[t] - candidate, update, out=grad_update).mul_(fresh)
-            torch.mul(grad_candidate, reset, out=grad_carried)
-            torch.mul(grad_carried, carried, out=grad_reset)
-            grad_reset.addcmul_(grad_reset, reset, value=-1)
-            grad_half[:, :turn] = grad_gates[t, :, :turn]
+            half, grad_half = halves[t], grad_halves[t]
+            grad_query = grad_half[:, gate_width:]
+            kept = _recur_backward(
+                *(grad_state + grad_states[t], half[:, :gate_width], entered[t], candidates[t]),
+                *(grad_gates[t], grad_half[:, :gate_width]),
+            )
 
             grad_context = grad_contexts[t].addmm_(grad_gates[t], feed)
             weighted = torch.bmm(grad_context.unsqueeze(1), values.mT).squeeze(1).mul_(attention[t])
@@ -124,13 +158,55 @@ class _AttentiveGRU(torch.autograd.Function):
             shrink.addcmul_(energies, grad_score.unsqueeze(2))
             grad_query.copy_(torch.bmm(grad_score.unsqueeze(1), energies).squeeze(1).mul_(-vector))
             grad_state = kept.addmm_(grad_half, own)
+            if first is not None:
+                kept = _recur_backward(
+                    *(grad_state, first_halves[t], states[t], first_candidates[t]),
+                    *(grad_first_gates[t], grad_first_halves[t]),
+                )
+                grad_state = kept.addmm_(grad_first_halves[t], first)
         grad_keys = torch.sub(grad_scores.sum(0).unsqueeze(2), shrink).mul_(vector)
         grad_values = torch.bmm(attention.permute(1, 2, 0), grad_contexts.transpose(0, 1))
         flat_gates, flat_halves = grad_gates.flatten(0, 1), grad_halves.flatten(0, 1)
-        grad_own = flat_halves.t() @ states[:-1].flatten(0, 1)
+        grad_own = flat_halves.t() @ entered.flatten(0, 1)
         grad_bias = flat_halves[:, :gate_width].sum(0)
         grad_feed = flat_gates.t() @ contexts.flatten(0, 1)
+        grad_conditional: tuple[Tensor | None, ...] = (None, None, None)
+        if first is not None:
+            flat_first = grad_first_halves.flatten(0, 1)
+            grad_conditional = (flat_gates.sum(0), flat_first.t() @ states[:-1].flatten(0, 1), flat_first.sum(0))
+            grad_gates = grad_first_gates
         return (
             *(grad_gates, grad_state, grad_keys, grad_values, None),
             *(grad_own[:gate_width], grad_bias, grad_feed, grad_own[gate_width:], grad_vector),
+            *grad_conditional,
         )
+
+
+def _recur(inputs: Tensor, half: Tensor, state: Tensor, candidate: Tensor, result: Tensor) -> None:
+    """One step of a GRU: input half and recurrent half of the gates (B, 3 D), state (B, D) -> candidate and result
+    (B, D), written to. The first two thirds of `half` become r and z.
+    """
+    width = state.shape[1]
+    turn = 2 * width
+    reset, update = half[:, :turn].add_(inputs[:, :turn]).sigmoid_().chunk(2, dim=1)
+    torch.addcmul(inputs[:, turn:], reset, half[:, turn:], out=candidate).tanh_()
+    torch.lerp(candidate, state, update, out=result)
+
+
+def _recur_backward(
+    grad_result: Tensor, half: Tensor, state: Tensor, candidate: Tensor, grad_inputs: Tensor, grad_half: Tensor
+) -> Tensor:
+    """Gradients of `_recur`, those of the halves written to -> that of the state, without its part through `half`."""
+    turn = 2 * state.shape[1]
+    reset, update, carried = half.chunk(3, dim=1)
+    grad_reset, grad_update, grad_candidate = grad_inputs.chunk(3, dim=1)
+    grad_carried = grad_half[:, turn:]
+    kept = grad_result * update
+    fresh = grad_result - kept
+    torch.addcmul(fresh, fresh * candidate, candidate, value=-1, out=grad_candidate)
+    torch.mul(state - candidate, update, out=grad_update).mul_(fresh)
+    torch.mul(grad_candidate, reset, out=grad_carried)
+    torch.mul(grad_carried, carried, out=grad_reset)
+    grad_reset.addcmul_(grad_reset, reset, value=-1)
+    grad_half[:, :turn] = grad_inputs[:, :turn]
+    return kept

@@ -10,7 +10,7 @@ from seq2seq.evaluation.significance import mean_and_deviation
 from seq2seq.report.configurations import seedless_differences
 from seq2seq.report.study import Run
 
-FAMILIES = ("rnn", "bahdanau", "transformer", "luong", "conv")
+FAMILIES = ("rnn", "bahdanau", "transformer", "luong", "conv", "conditional_gru")
 """Each family keeps its colour in every report; other systems take the colours that are left."""
 
 COLOURS = 10

@@ -52,11 +52,18 @@ LUONG = {
         },
     },
 }
+CONDITIONAL = {
+    **tiny.BAHDANAU,
+    "_target_": "seq2seq.models.create_conditional_gru",
+    "encoder_width": 16,
+    "tie_embeddings": True,
+}
 CONVOLUTIONAL = {"_target_": "seq2seq.models.create_conv", "width": 16, "embedding_width": 16, "layers": 1}
 LIMITED = {**tiny.TRANSFORMER, "positions": "learned", "maximum_positions": 40, "window": 3}
 KINDS = {
     "luong, lstm, local, two vocabularies": (LUONG, False, 2.5),
     "transformer, windows, learned positions": (LIMITED, True, 2.5),
+    "conditional gru": (CONDITIONAL, True, 2.5),
 }
 LIMITS = {"transformer, windows, learned positions": {"source": 40, "steps": 39}}
 
@@ -257,7 +264,7 @@ def test_a_graph_that_holds_for_some_lengths_only_is_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("model", [tiny.RNN, tiny.BAHDANAU, {**tiny.TRANSFORMER, "positions": "rotary"}])
+@pytest.mark.parametrize("model", [tiny.RNN, tiny.BAHDANAU, CONDITIONAL, {**tiny.TRANSFORMER, "positions": "rotary"}])
 def test_a_step_is_traced_for_all_lengths(model):
     """Those that no test above exports whole."""
     model = talkative(model).model

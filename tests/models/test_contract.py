@@ -19,6 +19,7 @@ SMALL = {
     "rnn": ["model.width=8", "model.embedding_width=8"],
     "bahdanau": ["model.width=8", "model.embedding_width=8"],
     "luong": ["model.width=8", "model.embedding_width=8"],
+    "conditional_gru": ["model.width=8", "model.encoder_width=8", "model.embedding_width=8"],
     "conv": ["model.width=8", "model.embedding_width=8", "model.layers=2"],
     "transformer": ["model.width=8", "model.feedforward_width=12", "model.heads=2", "model.layers=2"],
 }
@@ -191,6 +192,8 @@ def test_word_dropout_is_on_both_sides(name: str, build_model):
         ("bahdanau", [], 1 + 2, 1 + 2 + 1),
         ("luong", [], 1 + 2, 1 + 2 + 1),
         ("luong", ["model.input_feeding=false"], 1 + 2, 1 + 2 + 1),
+        # source embeddings and encoder states; features
+        ("conditional_gru", ["model.context_dropout=0.5", "model.output_dropout=0.5"], 1 + 1, 1),
         # embeddings and convolutions; the features too
         ("conv", [], 1 + 3, 1 + 3 + 1),
         # embeddings, then in each layer attention weights, the feed-forward activation and the sublayers' results
@@ -214,7 +217,8 @@ def test_dropout_acts_everywhere_in_decode_and_step(name, overrides, encoder, de
         drawn.clear()
         return total
 
-    model = build_model(name, [*SMALL[name], "model.layers=3", "model.dropout=0.5", *overrides]).train()
+    layers = [] if name == "conditional_gru" else ["model.layers=3"]
+    model = build_model(name, [*SMALL[name], *layers, "model.dropout=0.5", *overrides]).train()
     source, target_in = pad([[5, 6, 7, EOS], [8, 9, 4, EOS]]), pad([[BOS, 4, 5, 6], [BOS, 7, 8, 9]])
     memory = model.encode(source, source != PAD)
     assert count() == encoder * source.numel() * 8

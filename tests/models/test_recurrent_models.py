@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from seq2seq.attention import AdditiveScore, Attention, GeneralScore, SoftAlignment
 from seq2seq.errors import UserError
 from seq2seq.interfaces import EOS, PAD
-from seq2seq.kernels.attentive_gru import AttentiveGRUWeights, attentive_gru
-from seq2seq.models import create_bahdanau, create_luong, create_rnn
+from seq2seq.kernels.attentive_gru import AttentiveGRUWeights, ConditionalWeights, attentive_gru, conditional_gru
+from seq2seq.models import create_bahdanau, create_conditional_gru, create_luong, create_rnn
 
 WIDTH = 6
 SIZES = {
@@ -21,6 +21,7 @@ SIZES = {
     "embedding_width": WIDTH,
     "dropout": 0.0,
 }
+CONDITIONAL = {**SIZES, "context_dropout": 0.0, "output_dropout": 0.0}
 SOURCE = torch.tensor([[5, 6, 7, EOS], [8, 9, EOS, PAD]])
 SENTENCES = [torch.tensor([5, 6, 7, EOS]), torch.tensor([8, 9, EOS])]
 TARGET = torch.tensor([[2, 4, 5], [2, 6, 7]])
@@ -117,6 +118,32 @@ def test_bahdanau_attends_from_the_previous_state_then_recurs(cell, readout, enc
                 expected = torch.tanh(candidates)
             else:
                 expected = torch.stack([max(candidates[i], candidates[i + WIDTH]) for i in range(WIDTH)])
+            torch.testing.assert_close(features[row, t], expected)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("encoder_width", [WIDTH, 10])
+def test_conditional_gru_reads_the_word_then_attends_then_reads_the_context(encoder_width):
+    model = randomised(
+        create_conditional_gru(attention=additive(encoder_width), encoder_width=encoder_width, **CONDITIONAL)
+    )
+    decoder, reader = model.decoder, model.encoder
+    score = decoder.attention.score
+    first, second = torch_cell(decoder.first), torch_cell(decoder.second)
+    features = features_of(model)
+    for row in range(2):
+        outputs, _ = read_alone(reader.reader, SENTENCES[row])
+        centered = outputs - outputs.mean(1, keepdim=True)
+        spread = (centered.square().mean(1, keepdim=True) + 1e-5).sqrt()
+        annotations = centered / spread * reader.norm.weight + reader.norm.bias
+        state = torch.tanh(decoder.initial.projection(annotations.mean(0, keepdim=True)))
+        for t, token in enumerate(TARGET[row]):
+            embedded = decoder.embedding(token)
+            between = first(embedded.unsqueeze(0), state)
+            energies = torch.tanh(score.query(between) + score.key(annotations)) @ score.vector
+            context = torch.softmax(energies, 0) @ annotations
+            state = second(context.unsqueeze(0), between)
+            expected = torch.tanh(decoder.readout.projection(torch.cat([state[0], context, embedded])))
             torch.testing.assert_close(features[row, t], expected)
 
 
@@ -218,10 +245,18 @@ def test_fixed_context_decoder_is_one_call_a_layer_and_target():
     assert calls == [3, 3]
 
 
-@pytest.mark.parametrize("layers", [1, 2])
-def test_fused_recurrence_equals_step_by_step(layers):
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: create_bahdanau(attention=additive(), layers=1, **SIZES),
+        lambda: create_bahdanau(attention=additive(), layers=2, **SIZES),
+        lambda: create_conditional_gru(attention=additive(), encoder_width=WIDTH, **CONDITIONAL),
+    ],
+    ids=["bahdanau", "two layers", "conditional gru"],
+)
+def test_fused_recurrence_equals_step_by_step(build):
     """Features and every gradient, with padding; `step` is the plain path."""
-    model = randomised(create_bahdanau(attention=additive(), layers=layers, **SIZES))
+    model = randomised(build())
     weights = torch.randn(2, 3, WIDTH, dtype=torch.float64)
 
     fused = features_of(model)
@@ -232,7 +267,7 @@ def test_fused_recurrence_equals_step_by_step(layers):
         steps.append(features)
     plain = torch.stack(steps, dim=1)
     torch.testing.assert_close(fused, plain)
-    parameters = [p for name, p in model.named_parameters() if name != "output.bias"]
+    parameters = [p for name, p in model.named_parameters() if not name.startswith("output.")]
     for fused_gradient, plain_gradient in zip(
         torch.autograd.grad((fused * weights).sum(), parameters),
         torch.autograd.grad((plain * weights).sum(), parameters),
@@ -241,7 +276,8 @@ def test_fused_recurrence_equals_step_by_step(layers):
         torch.testing.assert_close(fused_gradient, plain_gradient)
 
 
-def test_fused_recurrence_passes_gradcheck():
+@pytest.mark.parametrize("conditional", [False, True])
+def test_fused_recurrence_passes_gradcheck(conditional):
     """One sentence whole, one padded, one with nothing to attend."""
 
     def random(*shape: int) -> Tensor:
@@ -253,9 +289,25 @@ def test_fused_recurrence_passes_gradcheck():
     tensors += [random(batch, source, values)]
     weights = [random(3 * width, width), random(3 * width), random(3 * width, values)]
     weights += [random(attention, width), random(attention)]
+    if not conditional:
+        assert torch.autograd.gradcheck(
+            lambda *given: attentive_gru(*given[:4], mask, AttentiveGRUWeights(*given[4:])), (*tensors, *weights)
+        )
+        return
+    further = [random(3 * width), random(3 * width, width), random(3 * width)]
     assert torch.autograd.gradcheck(
-        lambda *given: attentive_gru(*given[:4], mask, AttentiveGRUWeights(*given[4:])), (*tensors, *weights)
+        lambda *given: conditional_gru(
+            *given[:4], mask, AttentiveGRUWeights(*given[4:9]), ConditionalWeights(*given[9:])
+        ),
+        (*tensors, *weights, *further),
     )
+
+
+def test_conditional_gru_without_the_fused_recurrence_is_the_same(monkeypatch):
+    model = randomised(create_conditional_gru(attention=additive(), encoder_width=WIDTH, **CONDITIONAL))
+    expected = features_of(model)
+    monkeypatch.setattr(model.decoder, "_fused_weights", lambda: None)
+    torch.testing.assert_close(features_of(model), expected)
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
@@ -303,5 +355,7 @@ def test_wrong_values_are_named():
         create_bahdanau(attention=additive(), cell="elman", **SIZES)
     with pytest.raises(UserError, match="encoder_width=7 must be even"):
         create_bahdanau(attention=additive(7), encoder_width=7, **SIZES)
+    with pytest.raises(UserError, match="encoder_width=7 must be even"):
+        create_conditional_gru(attention=additive(7), encoder_width=7, **SIZES)
     with pytest.raises(UserError, match="layers=0"):
         create_luong(attention=general(), layers=0, **SIZES)

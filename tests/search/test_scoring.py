@@ -10,7 +10,7 @@ from seq2seq.interfaces import EOS, PAD
 from seq2seq.search import BeamSearch, GreedySearch, Sampling, decode_batch, score_pairs
 from seq2seq.search.steps import EnsembleState, ensemble_step, model_step
 
-MODELS = ["rnn", "bahdanau", "luong", "conv", "transformer"]
+MODELS = ["rnn", "bahdanau", "conditional_gru", "luong", "conv", "transformer"]
 SMALL = {
     "transformer": ["model.heads=2", "model.feedforward_width=16", "model.layers=1"],
     "conv": ["model.embedding_width=8", "model.layers=2"],
