@@ -5,7 +5,7 @@ from itertools import islice
 import datasets
 import pytest
 import torch
-from test_datamodule import SETTINGS, data, decoded, same
+from test_translation_data import SETTINGS, data, decoded, same
 from toy_text import lines
 
 from seq2seq.data import streaming
