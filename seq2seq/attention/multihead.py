@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +13,7 @@ from seq2seq.attention.masks import band_mask, causal_mask, masked_softmax
 from seq2seq.attention.windows import Windows
 from seq2seq.errors import UserError
 from seq2seq.kernels.dropout import dropout
+from seq2seq.kernels.split_heads import split_heads
 from seq2seq.layers.positions import Rotation
 
 FEW_QUERIES = 8
@@ -176,28 +176,7 @@ class MultiHeadAttention(nn.Module):
 
     def _split(self, packed: Tensor, parts: int) -> tuple[Tensor, ...]:
         """(B, S, parts * D) -> `parts` tensors (B, H, S, d)."""
-        shape = (*packed.shape[:2], parts, self.heads, self.width // self.heads)
-        if torch.is_grad_enabled() and _on_cpu(packed):
-            split: tuple[Tensor, ...] = _Split.apply(packed, shape)
-            return split
-        return packed.view(shape).permute(2, 0, 3, 1, 4).unbind(0)
-
-
-class _Split(torch.autograd.Function):
-    """packed (B, S, P * D), shape (B, S, P, H, d) -> P views (B, H, S, d). Autograd's own way back would join the
-    gradients in one copy and put them in order in another."""
-
-    @staticmethod
-    def forward(ctx: Any, packed: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, ...]:
-        ctx.shape = shape
-        return packed.view(shape).permute(2, 0, 3, 1, 4).unbind(0)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        packed = gradients[0].new_empty(ctx.shape)
-        for part, gradient in enumerate(gradients):
-            packed[:, :, part] = gradient.transpose(1, 2)
-        return packed.flatten(2), None
+        return split_heads(packed, parts, self.heads)
 
 
 def _merge(heads: Tensor) -> Tensor:

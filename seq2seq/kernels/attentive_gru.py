@@ -1,8 +1,8 @@
-"""The whole recurrence of a GRU with additive attention as one differentiable operation.
+"""The recurrence of a GRU with additive attention over a whole target, as one differentiable operation.
 
-The operations of a step are small, so recording each for the backward pass costs about as much as doing it. Here the
-loop records nothing, the weights' gradients are one matrix product each after the loop, and tanh(W_q s + W_k h) is
-made again in the backward pass: memory does not hold (T, B, S, A).
+The operations of a step are so small that recording one for the backward pass costs about as much as running it. This
+loop records nothing: each weight's gradient is one matrix product after the loop, and tanh(W_q s + W_k h) is computed
+again in the backward pass, so that memory never holds (T, B, S, A).
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from torch.autograd.function import once_differentiable
 
 
 class AttentiveGRUWeights(NamedTuple):
-    """recurrent (3 D, D) and its bias (3 D,), gates in the order r, z, n of `torch.nn.GRU`; feed (3 D, C) takes the
-    context into the gates; query (A, D) and vector (A,) are W_q and w_v of the additive score.
+    """Parameters of `attentive_gru`, gates in the order r, z, n of `torch.nn.GRU`.
+
+    recurrent (3 D, D) and bias (3 D,) act on the state, feed (3 D, C) takes the context into the gates; query (A, D)
+    and vector (A,) are W_q and w_v of the additive score.
     """
 
     recurrent: Tensor
@@ -27,8 +29,10 @@ class AttentiveGRUWeights(NamedTuple):
 
 
 class ConditionalWeights(NamedTuple):
-    """What a conditional GRU has besides: feed_bias (3 D,) beside the context in the second cell's gates; recurrent
-    (3 D, D) and bias (3 D,) of the first cell.
+    """Parameters that a conditional GRU adds.
+
+    feed_bias (3 D,) joins the context in the second cell's gates; recurrent (3 D, D) and bias (3 D,) are the first
+    cell's.
     """
 
     feed_bias: Tensor
@@ -39,7 +43,9 @@ class ConditionalWeights(NamedTuple):
 def attentive_gru(
     gates: Tensor, hidden: Tensor, keys: Tensor, values: Tensor, mask: Tensor, weights: AttentiveGRUWeights
 ) -> tuple[Tensor, Tensor]:
-    """a_t = softmax_s(w_v^T tanh(W_q s_{t-1} + k_s)) over the mask, c_t = sum_s a_ts v_s, s_t = GRU(x_t + W_c c_t,
+    """Attend from the previous state, then recur, for T steps (Bahdanau et al. 2015, appendix A.1.2 and A.2.2):
+
+    a_t = softmax_s(w_v^T tanh(W_q s_{t-1} + k_s)) over the mask, c_t = sum_s a_ts v_s, s_t = GRU(x_t + W_c c_t,
     s_{t-1}).
 
     gates (T, B, 3 D): the input half of each step's gates, x_t. hidden (B, D): s_0. keys (B, S, A), values (B, S, C),
@@ -58,12 +64,65 @@ def conditional_gru(
     weights: AttentiveGRUWeights,
     conditional: ConditionalWeights,
 ) -> tuple[Tensor, Tensor]:
-    """s'_t = GRU1(x_t, s_{t-1}), attention from s'_t as in `attentive_gru`, s_t = GRU2(W_c c_t + b, s'_t).
+    """Recur, attend, recur again, for T steps (the conditional GRU of dl4mt and Nematus, Sennrich et al. 2017):
+
+    s'_t = GRU1(x_t, s_{t-1}), attention from s'_t as in `attentive_gru`, s_t = GRU2(W_c c_t + b, s'_t).
 
     Shapes are those of `attentive_gru`, whose recurrent weights are the second cell's here.
     """
     states, contexts = _AttentiveGRU.apply(gates, hidden, keys, values, mask, *weights, *conditional)
     return states, contexts
+
+
+def attentive_gru_reference(
+    gates: Tensor, hidden: Tensor, keys: Tensor, values: Tensor, mask: Tensor, weights: AttentiveGRUWeights
+) -> tuple[Tensor, Tensor]:
+    """Compute `attentive_gru` step by step, with the gradients that autograd derives."""
+    states, contexts = [], []
+    for inputs in gates.unbind(0):  # (B, 3 D)
+        context = _attend_reference(hidden, keys, values, mask, weights)
+        hidden = _gru_reference(inputs + context @ weights.feed.t(), hidden, weights.recurrent, weights.bias)
+        states.append(hidden)
+        contexts.append(context)
+    return torch.stack(states), torch.stack(contexts)
+
+
+def conditional_gru_reference(
+    gates: Tensor,
+    hidden: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor,
+    weights: AttentiveGRUWeights,
+    conditional: ConditionalWeights,
+) -> tuple[Tensor, Tensor]:
+    """Compute `conditional_gru` step by step, with the gradients that autograd derives."""
+    states, contexts = [], []
+    for inputs in gates.unbind(0):  # (B, 3 D)
+        middle = _gru_reference(inputs, hidden, conditional.recurrent, conditional.bias)
+        context = _attend_reference(middle, keys, values, mask, weights)
+        inputs = context @ weights.feed.t() + conditional.feed_bias
+        hidden = _gru_reference(inputs, middle, weights.recurrent, weights.bias)
+        states.append(hidden)
+        contexts.append(context)
+    return torch.stack(states), torch.stack(contexts)
+
+
+def _attend_reference(
+    state: Tensor, keys: Tensor, values: Tensor, mask: Tensor, weights: AttentiveGRUWeights
+) -> Tensor:
+    """state (B, D) -> context (B, C), zeros where the mask allows nothing."""
+    scores = torch.tanh((state @ weights.query.t()).unsqueeze(1) + keys) @ weights.vector  # (B, S)
+    attention = torch.softmax(scores.masked_fill(~mask, torch.finfo(scores.dtype).min), dim=1) * mask
+    return (attention.unsqueeze(2) * values).sum(1)
+
+
+def _gru_reference(inputs: Tensor, state: Tensor, recurrent: Tensor, bias: Tensor) -> Tensor:
+    """inputs (B, 3 D), state (B, D) -> the next state (B, D)."""
+    input_r, input_z, input_n = inputs.chunk(3, dim=1)
+    state_r, state_z, state_n = (state @ recurrent.t() + bias).chunk(3, dim=1)
+    reset, update = torch.sigmoid(input_r + state_r), torch.sigmoid(input_z + state_z)
+    return (1 - update) * torch.tanh(input_n + reset * state_n) + update * state
 
 
 class _AttentiveGRU(torch.autograd.Function):
@@ -91,17 +150,17 @@ class _AttentiveGRU(torch.autograd.Function):
         contexts = gates.new_empty(steps, batch, values.shape[2])
         attention = gates.new_empty(steps, batch, keys.shape[1])
         candidates = gates.new_empty(steps, batch, width)
-        # What a step makes of the state alone, in one product: U s + c of the gates, then W_q s. The first two thirds
-        # of the gates' part become r and z.
+        # One product takes the state to the recurrent half of the gates, U s + c, and to the query, W_q s. The first
+        # two thirds of the gates' columns then become r and z in place.
         own = torch.cat([recurrent, query])
         own_bias = torch.cat([bias, bias.new_zeros(len(query))])
         halves = gates.new_empty(steps, batch, len(own))
-        # Of a first cell: its results, candidates and gates.
+        # The first cell's results, candidates and gates.
         first_steps = 0 if first is None else steps
         between, first_candidates = gates.new_empty(2, first_steps, batch, width).unbind(0)
         first_halves = gates.new_empty(first_steps, batch, gate_width)
         energies = torch.empty_like(keys)
-        closed = ~mask
+        padding = ~mask
         for t in range(steps):
             state, half, context, weights, inputs = states[t], halves[t], contexts[t], attention[t], gates[t]
             if first is not None and first_bias is not None and feed_bias is not None:
@@ -110,8 +169,8 @@ class _AttentiveGRU(torch.autograd.Function):
                 state, inputs = between[t], feed_bias
             torch.addmm(own_bias, state, own.t(), out=half)
             torch.add(keys, half[:, None, gate_width:], out=energies).tanh_()
-            scores = (energies @ vector).masked_fill_(closed, torch.finfo(keys.dtype).min)
-            torch.softmax(scores, dim=1, out=weights).masked_fill_(closed, 0)
+            scores = (energies @ vector).masked_fill_(padding, torch.finfo(keys.dtype).min)
+            torch.softmax(scores, dim=1, out=weights).masked_fill_(padding, 0)
             torch.bmm(weights.unsqueeze(1), values, out=context.unsqueeze(1))
             inputs = torch.addmm(inputs, context, feed.t())
             _recur(inputs, half[:, :gate_width], state, candidates[t], states[t + 1])
@@ -183,24 +242,25 @@ class _AttentiveGRU(torch.autograd.Function):
 
 
 def _recur(inputs: Tensor, half: Tensor, state: Tensor, candidate: Tensor, result: Tensor) -> None:
-    """One step of a GRU: input half and recurrent half of the gates (B, 3 D), state (B, D) -> candidate and result
-    (B, D), written to. The first two thirds of `half` become r and z.
+    """Run one step of a GRU: inputs and half (B, 3 D), the gates' input and recurrent halves, state (B, D).
+
+    candidate and result (B, D) are written to, and the first two thirds of `half` become r and z.
     """
     width = state.shape[1]
-    turn = 2 * width
-    reset, update = half[:, :turn].add_(inputs[:, :turn]).sigmoid_().chunk(2, dim=1)
-    torch.addcmul(inputs[:, turn:], reset, half[:, turn:], out=candidate).tanh_()
+    pair = 2 * width  # columns of r and z
+    reset, update = half[:, :pair].add_(inputs[:, :pair]).sigmoid_().chunk(2, dim=1)
+    torch.addcmul(inputs[:, pair:], reset, half[:, pair:], out=candidate).tanh_()
     torch.lerp(candidate, state, update, out=result)
 
 
 def _recur_backward(
     grad_result: Tensor, half: Tensor, state: Tensor, candidate: Tensor, grad_inputs: Tensor, grad_half: Tensor
 ) -> Tensor:
-    """Gradients of `_recur`, those of the halves written to -> that of the state, without its part through `half`."""
-    turn = 2 * state.shape[1]
+    """Write the gradients of both halves of `_recur`, return that of the state except for its part through `half`."""
+    pair = 2 * state.shape[1]
     reset, update, carried = half.chunk(3, dim=1)
     grad_reset, grad_update, grad_candidate = grad_inputs.chunk(3, dim=1)
-    grad_carried = grad_half[:, turn:]
+    grad_carried = grad_half[:, pair:]
     kept = grad_result * update
     fresh = grad_result - kept
     torch.addcmul(fresh, fresh * candidate, candidate, value=-1, out=grad_candidate)
@@ -208,5 +268,5 @@ def _recur_backward(
     torch.mul(grad_candidate, reset, out=grad_carried)
     torch.mul(grad_carried, carried, out=grad_reset)
     grad_reset.addcmul_(grad_reset, reset, value=-1)
-    grad_half[:, :turn] = grad_inputs[:, :turn]
+    grad_half[:, :pair] = grad_inputs[:, :pair]
     return kept

@@ -1,4 +1,4 @@
-"""Layer normalisation (Ba et al. 2016) that remembers one tensor instead of two for the backward pass."""
+"""Layer normalization (Ba et al. 2016) that saves its result instead of its input for the backward pass."""
 
 from __future__ import annotations
 
@@ -8,25 +8,35 @@ import torch
 from torch import Tensor, nn
 
 SMALLEST_WEIGHT = 0.05
-"""Below it, what was normalised is not read back from the result: dividing by the weight would lose digits."""
+"""With a smaller weight the input is saved: dividing the result by the weight would lose digits."""
 
 
 class LayerNorm(nn.LayerNorm):
-    """`nn.LayerNorm` over the last dimension. Training on a CPU it keeps its result, which the layer above keeps
-    anyway, and not its input: (result - bias) / weight is the normalised input."""
+    """`nn.LayerNorm` over the last dimension, (..., D) -> (..., D).
+
+    In training on a CPU it saves its result, which the next layer saves anyway, and not its input: the backward pass
+    reads the normalized input back as (result - bias) / weight.
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__(width)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        thrifty = torch.is_grad_enabled() and inputs.device.type == "cpu" and inputs.dtype == self.weight.dtype
-        if not thrifty or self.weight.detach().abs().min() < SMALLEST_WEIGHT:
+        applies = torch.is_grad_enabled() and inputs.device.type == "cpu" and inputs.dtype == self.weight.dtype
+        if not applies or self.weight.detach().abs().min() < SMALLEST_WEIGHT:
             return super().forward(inputs)
-        normalised: Tensor = _ThriftyLayerNorm.apply(inputs, self.weight, self.bias, self.eps)
-        return normalised
+        normalized: Tensor = _LayerNorm.apply(inputs, self.weight, self.bias, self.eps)
+        return normalized
 
 
-class _ThriftyLayerNorm(torch.autograd.Function):
+def layer_norm_reference(inputs: Tensor, weight: Tensor, bias: Tensor, epsilon: float = 1e-5) -> Tensor:
+    """Compute `LayerNorm` from its equation, with the gradients that autograd derives."""
+    centered = inputs - inputs.mean(-1, keepdim=True)
+    variance = centered.square().mean(-1, keepdim=True)
+    return centered / torch.sqrt(variance + epsilon) * weight + bias
+
+
+class _LayerNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> Tensor:
         result, _, scale = torch.native_layer_norm(inputs, weight.shape, weight, bias, epsilon)
@@ -36,9 +46,9 @@ class _ThriftyLayerNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         result, scale, weight, bias = ctx.saved_tensors
-        normalised = torch.sub(result, bias).div_(weight)
+        normalized = torch.sub(result, bias).div_(weight)
         zeros, ones = torch.zeros_like(scale), torch.ones_like(scale)
         by_input, by_weight, by_bias = torch.ops.aten.native_layer_norm_backward(
-            gradient, normalised, weight.shape, zeros, ones, weight, bias, [True, True, True]
+            gradient, normalized, weight.shape, zeros, ones, weight, bias, [True, True, True]
         )
         return by_input.mul_(scale), by_weight, by_bias, None

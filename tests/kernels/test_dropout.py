@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from seq2seq.errors import UserError
-from seq2seq.kernels.dropout import Dropout, add_dropout, dropout
+from seq2seq.kernels.dropout import Dropout, add_dropout, add_dropout_reference, dropout, dropout_reference
 
 
 @pytest.mark.parametrize("rate", [0.001, 0.1, 0.3, 0.5, 0.9])
@@ -94,19 +94,29 @@ def test_impossible_rate(rate):
         Dropout(rate)
 
 
-@pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_added_to_other_values(dtype, training):
-    inputs, values, gradient = torch.randn(3, 5, 7, 4).to(dtype)[:3].requires_grad_().unbind(0)
-    torch.manual_seed(8)
-    expected = inputs + dropout(values, 0.3, training)
-    torch.manual_seed(8)
-    actual = add_dropout(inputs, values, 0.3, training)
+@pytest.mark.parametrize("adding", [False, True])
+def test_results_and_gradients_equal_the_reference(dtype, adding):
+    inputs, values, gradient = torch.randn(3, 5, 7, 4).to(dtype).requires_grad_().unbind(0)
+    results = []
+    for drop in (dropout_reference, lambda values, rate: dropout(values, rate, training=True)):
+        torch.manual_seed(8)
+        results.append(drop(values, 0.3))
+    if adding:
+        results = []
+        for add in (add_dropout_reference, lambda *given: add_dropout(*given, training=True)):
+            torch.manual_seed(8)
+            results.append(add(inputs, values, 0.3))
+    expected, actual = results
     close = 8 * torch.finfo(dtype).eps  # rounded once instead of twice
     torch.testing.assert_close(actual, expected, rtol=close, atol=close)
+    leaves = (inputs, values) if adding else (values,)
     for computed, true in zip(
-        torch.autograd.grad(actual, (inputs, values), gradient),
-        torch.autograd.grad(expected, (inputs, values), gradient),
-        strict=True,
+        torch.autograd.grad(actual, leaves, gradient), torch.autograd.grad(expected, leaves, gradient), strict=True
     ):
-        assert torch.equal(computed, true)
+        torch.testing.assert_close(computed, true, rtol=close, atol=close)
+
+
+def test_add_dropout_in_evaluation_is_the_sum():
+    inputs, values = torch.randn(2, 5, 7).unbind(0)
+    assert torch.equal(add_dropout(inputs, values, 0.3, training=False), inputs + values)

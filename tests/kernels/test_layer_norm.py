@@ -3,11 +3,11 @@ import torch
 from precision import FLOAT32
 from torch import nn
 
-from seq2seq.kernels.layer_norm import SMALLEST_WEIGHT, LayerNorm
+from seq2seq.kernels.layer_norm import SMALLEST_WEIGHT, LayerNorm, layer_norm_reference
 
 
 def layers(width: int = 6) -> tuple[LayerNorm, nn.LayerNorm]:
-    """Ours and torch's, of the same weights, in float64."""
+    """Ours and torch's, with the same weights, in float64."""
     torch.manual_seed(1)
     mine, theirs = LayerNorm(width).double(), nn.LayerNorm(width).double()
     for parameter in (mine.weight, mine.bias):
@@ -18,7 +18,7 @@ def layers(width: int = 6) -> tuple[LayerNorm, nn.LayerNorm]:
 
 
 @pytest.mark.parametrize("smallest", [SMALLEST_WEIGHT, 0.0])
-def test_results_and_gradients_are_torchs(smallest: float):
+def test_results_and_gradients_equal_the_reference_and_torch(smallest: float):
     mine, theirs = layers()
     with torch.no_grad():
         for layer in (mine, theirs):
@@ -27,12 +27,17 @@ def test_results_and_gradients_are_torchs(smallest: float):
     inputs[0, 0] = 2.0  # no variance
     direction = torch.randn(4, 3, 6, dtype=torch.float64)
     gradients = []
-    for layer in (mine, theirs):
+    for layer, norm in (
+        (mine, mine),
+        (theirs, theirs),
+        (theirs, lambda values: layer_norm_reference(values, theirs.weight, theirs.bias)),
+    ):
         variable = inputs.clone().requires_grad_()
-        result = layer(variable)
+        result = norm(variable)
         gradients.append((result, *torch.autograd.grad((result * direction).sum(), (variable, *layer.parameters()))))
-    for actual, expected in zip(*gradients, strict=True):
-        torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-9)
+    for actual, *others in zip(*gradients, strict=True):
+        for expected in others:
+            torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_gradients_are_numerical_ones():

@@ -209,8 +209,8 @@ def test_word_dropout_is_on_both_sides(name: str, build_model):
 def test_dropout_acts_everywhere_in_decode_and_step(name, overrides, encoder, decoder, build_model, monkeypatch):
     """Counted in vectors of 8 a position, which with two heads is the size of a position's attention weights too."""
     drawn: list[int] = []
-    draw = dropout._draw
-    monkeypatch.setattr(dropout, "_draw", lambda values, rate: drawn.append(values.numel()) or draw(values, rate))
+    draw = dropout.draw_kept
+    monkeypatch.setattr(dropout, "draw_kept", lambda values, rate: drawn.append(values.numel()) or draw(values, rate))
 
     def count() -> int:
         total = sum(drawn)

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from seq2seq.attention import AdditiveScore, Attention, GeneralScore, SoftAlignment
 from seq2seq.errors import UserError
 from seq2seq.interfaces import EOS, PAD
-from seq2seq.kernels.attentive_gru import AttentiveGRUWeights, ConditionalWeights, attentive_gru, conditional_gru
 from seq2seq.models import create_bahdanau, create_conditional_gru, create_luong, create_rnn
 
 WIDTH = 6
@@ -276,33 +275,6 @@ def test_fused_recurrence_equals_step_by_step(build):
         torch.testing.assert_close(fused_gradient, plain_gradient)
 
 
-@pytest.mark.parametrize("conditional", [False, True])
-def test_fused_recurrence_passes_gradcheck(conditional):
-    """One sentence whole, one padded, one with nothing to attend."""
-
-    def random(*shape: int) -> Tensor:
-        return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
-
-    steps, batch, source, width, attention, values = 3, 3, 4, 3, 5, 2
-    mask = torch.arange(source) < torch.tensor([[4], [2], [0]])
-    tensors = [random(steps, batch, 3 * width), random(batch, width), random(batch, source, attention)]
-    tensors += [random(batch, source, values)]
-    weights = [random(3 * width, width), random(3 * width), random(3 * width, values)]
-    weights += [random(attention, width), random(attention)]
-    if not conditional:
-        assert torch.autograd.gradcheck(
-            lambda *given: attentive_gru(*given[:4], mask, AttentiveGRUWeights(*given[4:])), (*tensors, *weights)
-        )
-        return
-    further = [random(3 * width), random(3 * width, width), random(3 * width)]
-    assert torch.autograd.gradcheck(
-        lambda *given: conditional_gru(
-            *given[:4], mask, AttentiveGRUWeights(*given[4:9]), ConditionalWeights(*given[9:])
-        ),
-        (*tensors, *weights, *further),
-    )
-
-
 def test_conditional_gru_without_the_fused_recurrence_is_the_same(monkeypatch):
     model = randomised(create_conditional_gru(attention=additive(), encoder_width=WIDTH, **CONDITIONAL))
     expected = features_of(model)
@@ -316,8 +288,13 @@ def test_mixed_precision_stays_close(build, cell):
     attention = {} if build is create_rnn else {"attention": additive()}
     model = build(cell=cell, **attention, **SIZES)
     expected = features_of(model)
-    with torch.autocast("cpu", torch.bfloat16):
-        features = features_of(model)
+    try:
+        with torch.autocast("cpu", torch.bfloat16):
+            features = features_of(model)
+    except RuntimeError as error:
+        if "could not create a primitive" not in str(error):
+            raise
+        pytest.skip("oneDNN has no LSTM in bfloat16 for this processor")
     torch.testing.assert_close(features.float(), expected, rtol=0.05, atol=0.05)
     features.float().sum().backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
