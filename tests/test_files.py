@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from seq2seq.errors import UserError
 from seq2seq.export import export_ctranslate2, export_onnx
 from seq2seq.files import atomic_write, new_folder, writing
-from seq2seq.inference.lines import translate_file
+from seq2seq.inference.line_translation import translate_file
 from seq2seq.inference.translator import Translator
 
 ROOM = 3000

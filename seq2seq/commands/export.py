@@ -55,8 +55,6 @@ def run_sources(checkpoint: Path) -> list[str] | None:
 
 
 def read_sample(path: Path) -> list[str]:
-    try:
-        with open(path, encoding="utf-8", errors="replace", newline="\n") as lines:
-            return [line.rstrip("\r\n") for line in islice(lines, SAMPLE)]
-    except OSError as error:
-        raise UserError(f"sample={path}: {error.strerror}") from error
+    from seq2seq.data.readers import read_lines
+
+    return list(islice(read_lines(path, errors="replace"), SAMPLE))

@@ -105,7 +105,7 @@ def device_of(device: str, index: int) -> str:
 
 
 def refuse_same_file(source: Any, outputs: Sequence[Any]) -> None:
-    from seq2seq.inference.lines import same_file
+    from seq2seq.inference.line_output import same_file
 
     for output in outputs:
         if same_file(source, output):

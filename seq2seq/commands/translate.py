@@ -18,7 +18,7 @@ from seq2seq.errors import UserError
 from seq2seq.files import InUse, hold
 
 if TYPE_CHECKING:
-    from seq2seq.inference.lines import StreamReport
+    from seq2seq.inference.line_translation import LineCounts
     from seq2seq.inference.translator import Translator
     from seq2seq.search import Search
 
@@ -34,7 +34,8 @@ def main(config: DictConfig) -> int:
         from seq2seq.commands.processes import translate_in_processes
 
         return translate_in_processes(config, HydraConfig.get().overrides.task)
-    from seq2seq.inference.lines import Shard, translate_file
+    from seq2seq.inference.line_translation import translate_file
+    from seq2seq.inference.shards import Shard
 
     output = config.output if count == 1 else shard_paths(config.output, count)[config.shard.index]
     translator = load_translator(config)
@@ -118,7 +119,7 @@ def join(shards: list[str], output: str) -> int:
     Raises:
         UserError: one is not there, not finished, or not what it was when it was finished.
     """
-    from seq2seq.inference.lines import join_shards
+    from seq2seq.inference.shards import join_shards
 
     for path in shards:
         if not Path(path).is_file():
@@ -164,7 +165,7 @@ class Progress:
         self._shown = shown
         self._last = 0.0
 
-    def __call__(self, report: StreamReport) -> None:
+    def __call__(self, report: LineCounts) -> None:
         now = time.monotonic()
         if self._shown and now - self._last > 0.25:
             self._last = now

@@ -8,6 +8,7 @@ import logging
 import lzma
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from itertools import zip_longest
 from pathlib import Path
 from typing import IO, Any
@@ -27,22 +28,32 @@ CHUNK = 1 << 22
 BOM = b"\xef\xbb\xbf"
 
 
-def read_lines(path: Path) -> Iterator[str]:
-    """Lines of a UTF-8 file (plain, gzip, xz or zstd, told by its first bytes).
+GZIP, XZ, ZSTD = b"\x1f\x8b", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd"
+COMPRESSED = {"gzip": GZIP, "xz": XZ, "zstd": ZSTD, "bzip2": b"BZh91AY&SY", "zip": b"PK\x03\x04"}
+"""First bytes of compressed data."""
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+"""Byte order marks."""
 
-    A line is what ``\\n`` ends: U+2028, form feeds and the like stay inside it. One ``\\r`` before the line end and a
-    byte order mark at the file's start are dropped; NUL is kept. Raises UserError naming file and line for anything
-    unreadable.
+
+def read_lines(source: Path | IO[bytes], errors: str = "strict") -> Iterator[str]:
+    """Lines of UTF-8 text in a file (plain, gzip, xz or zstd, recognized by its first bytes).
+
+    A line ends at ``\\n``: U+2028, form feeds and the like stay inside it. One ``\\r`` before the line end and a
+    byte order mark at the file's start are dropped; NUL is kept. errors: as of `bytes.decode`.
+
+    Raises:
+        UserError: naming file and line for anything unreadable.
     """
-    count = 0
-    for block in _line_blocks(path):
+    name, count = _name(source), 0
+    for block in _line_blocks(source):
+        if not count:
+            refuse_other_formats(block, name)
         try:
-            text = block.decode("utf-8")
+            text = block.decode("utf-8", errors)
         except UnicodeDecodeError as error:
             number = count + 1 + block.count(b"\n", 0, error.start)
-            hint = " (it looks like UTF-16)" if block[:2] in (b"\xff\xfe", b"\xfe\xff") and not count else ""
             raise UserError(
-                f"{path}, line {number}: not valid UTF-8{hint}.\nConvert the file, for example with iconv -t UTF-8."
+                f"{name}, line {number}: not valid UTF-8.\nConvert the file, for example with iconv -t UTF-8."
             ) from error
         lines = text.split("\n")
         if not lines[-1]:
@@ -52,13 +63,33 @@ def read_lines(path: Path) -> Iterator[str]:
         count += len(lines)
 
 
-def _line_blocks(path: Path) -> Iterator[bytes]:
-    """The file's bytes in blocks that end where a line ends."""
+def refuse_other_formats(head: bytes, name: str) -> None:
+    """Raises UserError if text that begins with these bytes is in UTF-16, or compressed data."""
+    even, odd = set(head[0:64:2]), set(head[1:64:2])
+    if head.startswith(UTF_16) or (len(head) >= 8 and sorted([even == {0}, odd == {0}]) == [False, True]):
+        raise UserError(
+            f"{name}, line 1: not valid UTF-8: it looks like UTF-16.\nConvert it: iconv -f UTF-16 -t UTF-8 <OLD >NEW"
+        )
+    for kind, magic in COMPRESSED.items():
+        if head.startswith(magic):
+            raise UserError(f"{name} is compressed with {kind}.\nDecompress it, or give a file in gzip, xz or zstd.")
+
+
+def _name(source: Path | IO[bytes]) -> str:
+    """The name of a file or stream for messages."""
+    if isinstance(source, str | Path):
+        return str(source)
+    name = getattr(source, "name", None)
+    return name if isinstance(name, str) and name != "<stdin>" else "standard input"
+
+
+def _line_blocks(source: Path | IO[bytes]) -> Iterator[bytes]:
+    """The bytes of a file or stream in blocks that end where a line ends."""
     parts: list[bytes] = []
     lines = 0
     first = True
     try:
-        with open(path, "rb") as raw:
+        with open(source, "rb") if isinstance(source, str | Path) else nullcontext(source) as raw:
             for chunk in _decompressed(raw):
                 if first:
                     chunk, first = chunk.removeprefix(BOM), False
@@ -71,23 +102,24 @@ def _line_blocks(path: Path) -> Iterator[bytes]:
                 parts.append(chunk[cut:])
     except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zstandard.ZstdError) as error:
         raise UserError(
-            f"{path} is damaged or cut short after line {lines}: {error}.\nFetch the file again."
+            f"{_name(source)} is damaged or cut short after line {lines}: {error}.\nFetch the file again."
         ) from error
     except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+        raise UserError(f"cannot read {_name(source)}: {error.strerror or error}") from error
     if rest := b"".join(parts):
         yield rest
 
 
 def _decompressed(raw: IO[bytes]) -> Iterator[bytes]:
+    start = raw.tell()
     magic = raw.read(6)
-    raw.seek(0)
+    raw.seek(start)
     stream: IO[bytes] | gzip.GzipFile | lzma.LZMAFile = raw
-    if magic.startswith(b"\x1f\x8b"):
+    if magic.startswith(GZIP):
         stream = gzip.GzipFile(fileobj=raw)
-    elif magic.startswith(b"\xfd7zXZ\0"):
+    elif magic.startswith(XZ):
         stream = lzma.LZMAFile(raw)  # noqa: SIM115 (the caller closes raw)
-    elif magic.startswith(b"\x28\xb5\x2f\xfd"):
+    elif magic.startswith(ZSTD):
         yield from _zstd(raw)
         return
     head = b""

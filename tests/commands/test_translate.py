@@ -22,7 +22,7 @@ from seq2seq.commands.processes import device_of, run_together
 from seq2seq.commands.translate import Progress
 from seq2seq.inference import bundle
 from seq2seq.inference.bundle import Bundle, load_bundle
-from seq2seq.inference.lines import StreamReport
+from seq2seq.inference.line_translation import LineCounts
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "tests" / "inference" / "kept"
@@ -78,7 +78,7 @@ def test_as_many_lines_out_as_in_whatever_they_hold() -> None:
     assert lines[1:4] == ["", "", ""]
     assert lines[0] == lines[4] == lines[13] != ""
     notes = done.stderr.decode()
-    for words in ("1 lines had invalid UTF-8", "2 lines were too long for one pass and were split", "14 lines in"):
+    for words in ("1 line had invalid UTF-8", "2 lines were too long for one pass and were split", "14 lines in"):
         assert words in notes
     assert "Traceback" not in notes and "\r" not in notes
 
@@ -326,8 +326,8 @@ def test_bundles_from_strangers_execute_nothing(trick: str, capsys: pytest.Captu
 
 def test_the_progress_line_wipes_itself(capsys: pytest.CaptureFixture[str]) -> None:
     with Progress(True) as progress:
-        progress(StreamReport(lines=1234, seconds=2.0))
+        progress(LineCounts(lines=1234, seconds=2.0))
     assert capsys.readouterr().err == "\r\x1b[K1,234 lines, 617.0 a second\r\x1b[K"
     with Progress(False) as progress:
-        progress(StreamReport(lines=1, seconds=1.0))
+        progress(LineCounts(lines=1, seconds=1.0))
     assert capsys.readouterr().err == ""

@@ -1,6 +1,8 @@
 """The readers against plain Python on bytes that hypothesis makes up, and against every kind of damage."""
 
+import bz2
 import gzip
+import io
 import json
 import lzma
 
@@ -182,3 +184,31 @@ def test_batches_are_bounded_in_rows_and_characters(monkeypatch):
     tables = list(readers.batches(pairs))
     assert [len(table["source"]) for table in tables] == [4, 3, 1]
     assert [pair for table in tables for pair in zip(table["source"], table["target"], strict=True)] == pairs
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("hello\n".encode("utf-16-le"), "looks like UTF-16"),
+        ("hello\n".encode("utf-16-be"), "looks like UTF-16"),
+        (gzip.compress("hello\n".encode("utf-16")), "looks like UTF-16"),
+        (bz2.compress(b"hello\n"), "is compressed with bzip2"),
+        (b"PK\x03\x04 anything", "is compressed with zip"),
+    ],
+)
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+def test_read_lines_of_another_format_is_refused(content, message, errors, tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        list(readers.read_lines(path, errors))
+
+
+def test_read_lines_of_a_stream_begins_where_it_stands(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes(b"one\ntwo\nthr\xe9e\n")
+    with open(path, "rb") as stream:
+        stream.readline()
+        assert list(readers.read_lines(stream, "surrogateescape")) == ["two", "thr\udce9e"]
+    with pytest.raises(UserError, match="standard input, line 1: not valid UTF-8"):
+        list(readers.read_lines(io.BytesIO(b"\xe9")))

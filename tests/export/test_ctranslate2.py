@@ -17,7 +17,7 @@ from seq2seq.export.verification import TOLERANCE, sample_ids, verify
 from seq2seq.inference.bundle import load_bundle
 from seq2seq.inference.ctranslate2_engine import decoding_options
 from seq2seq.inference.export_folder import Export
-from seq2seq.inference.lines import translate_file
+from seq2seq.inference.line_translation import translate_file
 from seq2seq.inference.translator import Translator
 from seq2seq.interfaces import BOS, EOS, PAD, UNK, Hypothesis
 from seq2seq.search import BeamSearch, GreedySearch, Sampling, Scored
