@@ -1,7 +1,7 @@
-"""The seams of the package: what data, attention, models, search and training hand to each other.
+"""Seams of the package: the types that data, attention, models, search and training hand to each other.
 
 Shape legend, used in every docstring: B batch (sentences), S source length, T target length, V vocabulary,
-D model width, H heads, K beam width, N = B x K decoder rows, Q queries. Batch comes first everywhere. Masks are bool
+D model width, H heads, K beam size, N = B x K decoder rows, Q queries. Batch comes first everywhere. Masks are bool,
 and True means "real token, may be attended". Token ids are int64.
 """
 
@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
-"""Ids of the special tokens; every tokenizer is trained with exactly these."""
+"""Ids of the special tokens, the same in every tokenizer."""
 EOS_PIECE = "</s>"
 WORD_START = "\u2581"
-"""Begins a piece that begins a word (SentencePiece)."""
+"""First character of a piece that begins a word (SentencePiece)."""
 
 Self = TypeVar("Self")
 
@@ -28,7 +28,7 @@ class Batch:
     """Sentence pairs, padded on the right with PAD.
 
     source (B, S) ends each row with EOS. target_in (B, T) is BOS y1 .. yn and target_out (B, T) is y1 .. yn EOS.
-    rows (B,) are the pairs' positions in their split, so that outputs can be put back in order.
+    rows (B,) are the pairs' positions in their split, by which outputs are put back in order.
     """
 
     source: Tensor
@@ -50,7 +50,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class SampledAttention:
-    """What the score-function (REINFORCE) gradient of hard attention needs, one entry a query.
+    """Record of sampled positions that the REINFORCE gradient of hard attention needs, one entry per query.
 
     log_probability (B, Q): log-probability of the sampled source position. entropy (B, Q): entropy of the weights.
     """
@@ -61,7 +61,9 @@ class SampledAttention:
 
 @dataclass(frozen=True)
 class AttentionOutput:
-    """context (B, Q, Dv), weights (B, Q, S), and the sampling record of hard attention in training (else None)."""
+    """Result of attention: context (B, Q, Dv), weights (B, Q, S), and in training the record of hard attention's
+    samples (else None).
+    """
 
     context: Tensor
     weights: Tensor
@@ -70,68 +72,72 @@ class AttentionOutput:
 
 @dataclass(frozen=True)
 class DecoderOutput:
-    """features (B, T, D) for the output layer, and the sampling record of hard attention, entries (B, T)."""
+    """Result of a decoder: features (B, T, D) for the output layer, and the record of hard attention's samples,
+    entries (B, T).
+    """
 
     features: Tensor
     sampling: SampledAttention | None = None
 
 
 class State(Protocol):
-    """A decoder's state for N = B x K rows, sentence-major (row b * K + k).
+    """State of a decoder for N = B x K rows, sentence-major (row b * K + k).
 
-    It also holds what it needs of the memory, once a sentence: the K rows of one sentence share it.
+    It also holds what the decoder needs of the memory, once per sentence: the K rows of a sentence share it.
     """
 
     def select(self: Self, rows: Tensor) -> Self:
-        """State of new rows. rows (B', K') holds old row numbers.
+        """Return the state of new rows. rows (B', K') holds old row numbers.
 
         Each line of `rows` stays within one sentence, and lines come in ascending order of sentence, each sentence at
-        most once: so B' == B means that no sentence has left, and the memory need not be touched. K' may differ
-        from K. The old state must not be used afterwards (buffers may be reused).
+        most once: B' == B means that no sentence has left, so the memory need not be touched. K' may differ from K.
+        The old state must not be used afterwards (buffers may be reused).
         """
         ...
 
 
 @runtime_checkable
 class Model(Protocol):
-    """A translation model as training and search see it. Implementations are plain `nn.Module`s."""
+    """Translation model as training and search see it. Implementations are plain `nn.Module`s."""
 
     output: OutputLayer
     attends: bool
-    """False where there are no attention weights to show (the fixed-context model)."""
+    """False for a model without attention weights (the fixed-context model)."""
     longest_source: int | None
     longest_output: int | None
-    """The most tokens, without EOS, that there are (learned) positions for; None: any number."""
+    """The most tokens, without EOS, for which positions are learned; None: any number."""
 
     def encode(self, source: Tensor, mask: Tensor) -> Any:
-        """source (B, S), mask (B, S) -> memory of B sentences, in a form of each model's own."""
+        """source (B, S), mask (B, S) -> memory of B sentences, of a type that only the model knows."""
         ...
 
     def decode(self, target_in: Tensor, memory: Any, target_mask: Tensor | None = None) -> DecoderOutput:
-        """Teacher-forced, whole target at once: target_in (B, T) -> features (B, T, D).
+        """Decode a whole target, teacher-forced: target_in (B, T) -> features (B, T, D).
 
-        Positions never see later ones. Features at padding are unspecified (but finite).
+        No position sees later ones. Features at padding are unspecified but finite.
         """
         ...
 
     def start(self, memory: Any) -> Any:
-        """State before the first step, K = 1 (B rows)."""
+        """Return the state before the first step, K = 1 (B rows)."""
         ...
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any, Tensor | None]:
-        """One step: tokens (N,), the previous output of each row (BOS first) -> features (N, D), the next state, and
-        attention weights (N, H, S) of this step (H = 1 for single-head models; None if the model does not attend).
+        """Decode one step: tokens (N,), the previous token of each row (BOS first) -> features (N, D), the next state,
+        and attention weights (N, H, S) of this step (H = 1 for single-head models; None if the model does not attend).
         """
         ...
 
     def logits(self, features: Tensor, out: Tensor | None = None) -> Tensor:
-        """(..., D) -> (..., V) unnormalised scores; `output` applied. out: without gradients, memory (N, V) that those
-        of features (N, D) may be written to."""
+        """features (..., D) -> unnormalized scores (..., V) by `output`.
+
+        out: where no gradient is needed, memory (N, V) that the scores of features (N, D) may be written to.
+        """
         ...
 
 
 class OutputLayer(Protocol):
-    """The last projection. Training fuses it with the loss, so it exposes its parameters instead of hiding them."""
+    """Projection onto the vocabulary. Training fuses it with the loss, so its parameters are part of the interface."""
 
     weight: nn.Parameter  # (V, D)
     bias: nn.Parameter  # (V,)
@@ -140,16 +146,17 @@ class OutputLayer(Protocol):
 
 
 Step = Callable[[Tensor, Any], tuple[Tensor, Any, "Tensor | None"]]
-"""What a search sees: tokens (N,), state -> log-probabilities (N, V) float32, next state, weights (N, H, S) or None."""
+"""Step function of a search: tokens (N,), state -> log-probabilities (N, V) float32, next state, weights (N, H, S) or
+None."""
 
 
 @dataclass
 class Hypothesis:
     """One translation of one sentence.
 
-    tokens: ids without BOS and EOS. log_probability: sum over tokens, EOS included when finished. score: what ranks
-    hypotheses (log_probability after normalisation and penalties). weights: (len(tokens) [+ 1 for EOS], H, S') float32
-    attention over the sentence's own S' source tokens, or None. finished: False when cut at the length limit.
+    tokens: ids without BOS and EOS. log_probability: sum over tokens, EOS included when finished. score: the value that
+    ranks hypotheses (log_probability after normalization and penalties). weights: (len(tokens) [+ 1 for EOS], H, S')
+    float32 attention over the sentence's own S' source tokens, or None. finished: False when cut at the length limit.
     """
 
     tokens: list[int]

@@ -1,4 +1,4 @@
-"""Attention = score x alignment."""
+"""Attention as a score combined with an alignment."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from seq2seq.interfaces import AttentionOutput
 
 
 class Attention(nn.Module):
-    """Maps queries to contexts: `score` rates keys, `alignment` turns ratings into weights over values.
+    """Map from queries to contexts: `score` rates keys, `alignment` turns scores into weights over values.
 
-    In a model: `prepare` once a source, then `attend` for each step. The Q queries of a sentence share its memory;
+    A model calls `prepare` once per source, then `attend` at each step. The Q queries of a sentence share its memory;
     they may be T target positions in training or K beams in search. `forward` does both at once.
     """
 
@@ -25,7 +25,10 @@ class Attention(nn.Module):
         self.alignment = alignment
 
     def prepare(self, values: Tensor, mask: Tensor | None = None, keys: Tensor | None = None) -> AttentionMemory:
-        """values (B, S, Dv), mask (B, S) or (B, Q, S), keys (B, S, Dk) (default: the values) -> memory."""
+        """Project the keys, once per source.
+
+        values (B, S, Dv), mask (B, S) or (B, Q, S) (None: all may be attended), keys (B, S, Dk) (None: the values).
+        """
         if mask is None:
             mask = torch.ones(values.shape[:2], dtype=torch.bool, device=values.device)
         if mask.dtype != torch.bool or mask.shape[-1] != values.shape[1] or mask.dim() not in (2, 3):
@@ -34,14 +37,14 @@ class Attention(nn.Module):
                 f"{tuple(mask.shape)}"
             )
         size = mask.shape[-1]
-        lengths = torch.where(mask, torch.arange(1, size + 1, device=mask.device), 0).amax(-1)
+        lengths = torch.where(mask, torch.arange(1, size + 1, device=mask.device), 0).amax(-1)  # (B,) or (B, Q)
         projected = self.score.project(values if keys is None else keys)
         return AttentionMemory(projected, values, mask, lengths if mask.dim() == 3 else lengths.unsqueeze(1))
 
     def attend(self, query: Tensor, memory: AttentionMemory, position: Tensor | None = None) -> AttentionOutput:
-        """query (B, Q, Dq), memory of `prepare` -> context (B, Q, Dv), weights (B, Q, S).
+        """query (B, Q, Dq), memory from `prepare` -> context (B, Q, Dv), weights (B, Q, S).
 
-        position: int64, broadcastable to (B, Q), each query's index in the target (default: 0 .. Q - 1).
+        position: int64, broadcastable to (B, Q), each query's index in the target (None: 0 .. Q - 1).
         """
         if position is None:
             position = torch.arange(query.shape[1], device=query.device)
@@ -51,8 +54,8 @@ class Attention(nn.Module):
     def forward(
         self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None, position: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """query (B, Q, Dq), keys (B, S, Dk), values (B, S, Dv), mask (B, S) or (B, Q, S) -> (context (B, Q, Dv),
-        weights (B, Q, S)).
+        """Prepare and attend: query (B, Q, Dq), keys (B, S, Dk), values (B, S, Dv), mask (B, S) or (B, Q, S) ->
+        context (B, Q, Dv), weights (B, Q, S).
         """
         output = self.attend(query, self.prepare(values, mask, keys), position)
         return output.context, output.weights

@@ -1,4 +1,4 @@
-"""Keys and values of the past, for self-attention one step at a time."""
+"""Cache of past keys and values, for self-attention one step at a time."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import torch
 from torch import Tensor
 
 STEPS = 32
-"""How many steps of all rows there is room for at first; then it doubles."""
+"""Steps that a new cache has room for; it doubles when they are used up."""
 
 
 @dataclass(frozen=True)
 class KeyValueCache:
-    """Keys and values of all layers and past steps of B sentences with K rows (beams) each.
+    """Keys and values of all layers and past steps, for B sentences with K rows (beams) each.
 
-    The rows of a sentence share one store, into which each step appends K entries in place. `visible` (B, K, used)
-    tells which entries are a row's own past: reordering rows reorders this mask, never the keys and values. So K rows
-    are K queries over one store, and `select` costs nothing that grows with the model's width or depth.
+    The rows of a sentence share one store, to which each step appends K entries in place. `visible` (B, K, used) marks
+    the entries that are a row's own past: reordering rows reorders this mask, never the keys and values. So K rows are
+    K queries over one store, and `select` costs nothing that grows with the model's width or depth.
 
-    keys, values (layers, B, H, capacity, d). bias: what to add to the scores (B, 1, K, used), None where every entry is
-    visible. starts: the number of entries before each step; steps taken so far: len(starts). Use: `start`, then a step
-    is `cache = cache.extend()`, and in each layer `append`.
+    keys, values (layers, B, H, capacity, d). bias (B, 1, K, used): added to the scores; None where every entry is
+    visible. starts: the number of entries before each step, so that len(starts) steps have been taken. To use it, call
+    `start`, then `cache = cache.extend()` at each step, and `append` in each layer.
     """
 
     keys: Tensor
@@ -32,7 +32,7 @@ class KeyValueCache:
 
     @classmethod
     def start(cls, layers: int, batch: int, heads: int, width: int, like: Tensor) -> KeyValueCache:
-        """Empty cache, one row a sentence; width is that of one head, dtype and device are those of `like`."""
+        """Create an empty cache with one row per sentence, for heads of `width`, of the dtype and device of `like`."""
         store = like.new_empty(2, layers, batch, heads, 0, width)
         visible = torch.ones(batch, 1, 0, dtype=torch.bool, device=like.device)
         return cls(store[0], store[1], visible, None, ())
@@ -46,7 +46,7 @@ class KeyValueCache:
         return self.visible.shape[1]
 
     def extend(self) -> KeyValueCache:
-        """The cache with room for one more step, in which each row sees its own past and itself."""
+        """Make room for one more step, in which each row sees its own past and itself."""
         batch, rows, used = self.visible.shape
         own = torch.eye(rows, dtype=torch.bool, device=self.visible.device).expand(batch, rows, rows)
         visible = torch.cat([self.visible, own], dim=-1)
@@ -63,8 +63,10 @@ class KeyValueCache:
     def append(
         self, layer: int, keys: Tensor, values: Tensor, window: int | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Write this step's keys and values (B, H, K, d) of one layer; return all that its rows may attend: keys and
-        values (B, H, used, d) and their part of `bias`. window: keep that many steps before this.
+        """Write one layer's keys and values (B, H, K, d) of this step, and return all that its rows may attend.
+
+        Returns keys and values (B, H, used, d) and their part of `bias`. window: how many earlier steps a row sees
+        (None: all).
         """
         used, rows = self.starts[-1], self.rows
         self.keys[layer, :, :, used : used + rows] = keys
@@ -75,7 +77,7 @@ class KeyValueCache:
         return self.keys[layer, :, :, seen], self.values[layer, :, :, seen], bias
 
     def select(self, rows: Tensor) -> KeyValueCache:
-        """New rows from old ones, as `interfaces.State.select`: rows (B', K') of old numbers b * K + k."""
+        """Return new rows from old ones, as `interfaces.State.select`: rows (B', K') of old numbers b * K + k."""
         visible = self.visible.flatten(0, 1)[rows]
         if rows.shape[0] == self.visible.shape[0]:
             return replace(self, visible=visible)
@@ -89,7 +91,7 @@ class KeyValueCache:
 
 
 def _bias(visible: Tensor, dtype: torch.dtype) -> Tensor:
-    """0 where visible, -inf elsewhere: (B, K, used) -> (B, 1, K, used). Each row always sees itself."""
+    """visible (B, K, used) -> (B, 1, K, used), 0 where visible and -inf elsewhere. Each row always sees itself."""
     return (
         torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, -torch.inf).unsqueeze(1)
     )

@@ -10,9 +10,9 @@ from seq2seq.kernels.precision import widened
 
 
 def lengths_to_mask(lengths: Tensor, size: int | None = None) -> Tensor:
-    """Mask of the first `lengths` positions out of `size` (default: the longest length).
+    """Mask the first `lengths` positions out of `size` (default: the longest length).
 
-    lengths (B,), one a sentence -> (B, S); lengths (B, Q), one a query -> (B, Q, S).
+    lengths (B,), one per sentence -> (B, S); lengths (B, Q), one per query -> (B, Q, S).
     """
     if lengths.is_floating_point() or lengths.dim() not in (1, 2):
         raise UserError(f"lengths must be integers of shape (B,) or (B, Q), got {lengths.dtype} {tuple(lengths.shape)}")
@@ -22,33 +22,33 @@ def lengths_to_mask(lengths: Tensor, size: int | None = None) -> Tensor:
 
 
 def causal_mask(size: int, device: torch.device | str | None = None) -> Tensor:
-    """(size, size): position i may attend positions 0 .. i."""
+    """Mask (size, size) by which position i may attend positions 0 .. i."""
     return torch.ones(size, size, dtype=torch.bool, device=device).tril()
 
 
 def band_mask(size: int, radius: int, causal: bool = False, device: torch.device | str | None = None) -> Tensor:
-    """(size, size): position i may attend positions i - radius .. i + radius (.. i when causal)."""
+    """Mask (size, size) by which position i may attend positions i - radius .. i + radius (.. i when causal)."""
     mask = torch.ones(size, size, dtype=torch.bool, device=device).tril(0 if causal else radius)
     return mask.triu(-radius)
 
 
 def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Softmax over the last dimension among the positions that `mask` allows.
+    """Softmax over the last dimension, among the positions that `mask` allows.
 
     scores (..., S) of any floating dtype, mask broadcastable to it (None allows everything) -> weights like scores,
-    exactly zero off the mask. Computed in float32 or wider. A row with nothing to attend gets all zeros and passes no
+    exactly zero off the mask. Computed in float32 or wider. A row with nothing to attend gets zeros only and passes no
     gradient.
     """
     wide = widened(scores)
     if mask is None:
         return torch.softmax(wide, dim=-1).to(scores.dtype)
-    # The lowest finite number instead of -inf: an empty row then is uniform, not NaN, before it is zeroed.
+    # The lowest finite number instead of -inf: a row with nothing to attend is uniform, not NaN, before it is zeroed.
     weights = torch.softmax(torch.where(mask, wide, torch.finfo(wide.dtype).min), dim=-1)
     return torch.where(mask, weights, 0.0).to(scores.dtype)
 
 
 def masked_log_softmax(scores: Tensor, mask: Tensor) -> Tensor:
-    """Logarithm of `masked_softmax`, with 0 (not -inf) off the mask, in float32 or wider."""
+    """Logarithm of `masked_softmax` in float32 or wider, with 0 instead of -inf off the mask."""
     wide = widened(scores)
     logs = torch.log_softmax(torch.where(mask, wide, torch.finfo(wide.dtype).min), dim=-1)
     return torch.where(mask, logs, 0.0)

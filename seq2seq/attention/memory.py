@@ -1,4 +1,4 @@
-"""What attention reads: one source's keys, values and mask, made ready once."""
+"""Memory that attention reads: a source's projected keys, values and mask."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 class AttentionMemory:
     """keys (B, S, A) as projected by the score, values (B, S, Dv), mask (B, S) or (B, Q, S).
 
-    lengths (B, 1) or (B, Q), int64: one more than the last position that the mask allows.
+    lengths (B, 1) or (B, Q), int64: one more than the last position that the mask allows, 0 where it allows none.
     """
 
     keys: Tensor
@@ -21,11 +21,11 @@ class AttentionMemory:
 
     @property
     def query_mask(self) -> Tensor:
-        """The mask with an axis for queries: (B, 1, S) or (B, Q, S)."""
+        """Mask with an axis for queries: (B, 1, S) or (B, Q, S)."""
         return self.mask.unsqueeze(1) if self.mask.dim() == 2 else self.mask
 
     def select(self, sentences: Tensor) -> AttentionMemory:
-        """Memory of the given sentences (B',), in that order."""
+        """Return the memory of the given sentences (B',), in that order."""
         return AttentionMemory(
             self.keys.index_select(0, sentences),
             self.values.index_select(0, sentences),

@@ -1,4 +1,4 @@
-"""Multi-head attention: Vaswani et al. 2017, section 3.2.2."""
+"""Multi-head attention (Vaswani et al. 2017, section 3.2.2)."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from seq2seq.kernels.split_heads import split_heads
 from seq2seq.layers.positions import Rotation
 
 FEW_QUERIES = 8
+"""Up to this many queries, plain matrix products are faster on a CPU than torch's own attention."""
 
 
 class MultiHeadAttention(nn.Module):
     """head_i = softmax(Q W_i^Q (K W_i^K)^T / sqrt(d)) V W_i^V, output = [head_1; ..; head_H] W^O, d = D / H.
 
     One module serves self-attention (`forward` without memory, and `step`) and attention over a memory (`forward` with
-    it, or `project_memory` once and then `attend`). Parameters are laid out as in torch.nn.MultiheadAttention:
-    `in_weight` (3D, D) holds W^Q, W^K, W^V. A query with nothing to attend gets the output layer's bias alone, and
+    one, or `project_memory` once and then `attend`). Parameters are laid out as in torch.nn.MultiheadAttention:
+    `in_weight` (3D, D) holds W^Q, W^K, W^V. A query with nothing to attend yields the output layer's bias alone, and
     passes no gradient to queries, keys or values.
 
-    dropout: on the weights. window: restricts self-attention to that many positions on either side (to the left, when
-    causal), in time and memory O(S window). Weights are only made when asked for.
+    dropout: on the weights. window: restricts self-attention to this many positions on either side (to the left, when
+    causal), in time and memory O(S window). Weights are returned on request only.
     """
 
     def __init__(self, width: int, heads: int, dropout: float = 0.0, window: int | None = None):
@@ -59,8 +60,8 @@ class MultiHeadAttention(nn.Module):
         """query (B, Q, D), memory (B, S, D) (None: self-attention, S = Q), mask (B, S) or (B, Q, S) -> output
         (B, Q, D), weights (B, H, Q, S) or None.
 
-        `causal` and `rotation` belong to self-attention. Causal self-attention over sequences padded on the right
-        needs no mask: only padding ever attends padding. The rotation is that of the S positions.
+        `causal` and `rotation`, that of the S positions, belong to self-attention. Causal self-attention over sequences
+        padded on the right needs no mask: only padding attends padding.
         """
         if memory is not None:
             keys, values = self.project_memory(memory)
@@ -71,32 +72,36 @@ class MultiHeadAttention(nn.Module):
                 return self._attend_windows(packed, mask, causal, rotation), None
             mask = _both(mask, band_mask(query.shape[1], self.window, causal, query.device))
             causal = False
-        queries, keys, values = self._split(packed, 3)
+        queries, keys, values = split_heads(packed, 3, self.heads)
         if rotation is not None:
             queries, keys = rotation(queries), rotation(keys)
         return self._finish(queries, keys, values, mask, causal, need_weights)
 
     def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """memory (B, S, D) -> keys, values (B, H, S, d), for `attend`."""
+        """Project a memory for `attend`: memory (B, S, D) -> keys, values (B, H, S, d)."""
         packed = F.linear(memory, self.in_weight[self.width :], self.in_bias[self.width :])
-        keys, values = self._split(packed, 2)
+        keys, values = split_heads(packed, 2, self.heads)
         return keys, values
 
     def attend(
         self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None, need_weights: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        """Attention over a projected memory: query (B, Q, D), keys and values (B, H, S, d), mask (B, S) or (B, Q, S)
-        -> output (B, Q, D), weights (B, H, Q, S) or None. In search the Q queries are a sentence's K beams.
+        """Attend to a projected memory; in search the Q queries are a sentence's K beams.
+
+        query (B, Q, D), keys and values (B, H, S, d), mask (B, S) or (B, Q, S) -> output (B, Q, D), weights
+        (B, H, Q, S) or None.
         """
-        (queries,) = self._split(F.linear(query, self.in_weight[: self.width], self.in_bias[: self.width]), 1)
+        (queries,) = split_heads(
+            F.linear(query, self.in_weight[: self.width], self.in_bias[: self.width]), 1, self.heads
+        )
         return self._finish(queries, keys, values, mask, False, need_weights)
 
     def step(self, query: Tensor, cache: KeyValueCache, layer: int, rotation: Rotation | None = None) -> Tensor:
-        """Causal self-attention of one new position of K rows: query (B, K, D), a cache just extended -> (B, K, D).
+        """Attend from one new position of K rows to their past: query (B, K, D), a cache just extended -> (B, K, D).
 
-        Appends the position's keys and values to the cache. The rotation is that of this one position.
+        The position's keys and values are appended to the cache. The rotation is that of this one position.
         """
-        queries, keys, values = self._split(F.linear(query, self.in_weight, self.in_bias), 3)
+        queries, keys, values = split_heads(F.linear(query, self.in_weight, self.in_bias), 3, self.heads)
         if rotation is not None:
             queries, keys = rotation(queries), rotation(keys)
         keys, values, bias = cache.append(layer, keys, values, self.window)
@@ -111,11 +116,11 @@ class MultiHeadAttention(nn.Module):
     def _attend_windows(self, packed: Tensor, mask: Tensor | None, causal: bool, rotation: Rotation | None) -> Tensor:
         assert self.window is not None
         if rotation is not None:
-            queries, keys, values = self._split(packed, 3)
+            queries, keys, values = split_heads(packed, 3, self.heads)
             packed = torch.cat([_merge(rotation(queries)), _merge(rotation(keys)), _merge(values)], dim=-1)
         windows = Windows.of(packed.shape[1], self.window, causal)
-        (queries,) = self._split(windows.queries(packed[..., : self.width]), 1)
-        keys, values = self._split(windows.keys(packed[..., self.width :]), 2)
+        (queries,) = split_heads(windows.queries(packed[..., : self.width]), 1, self.heads)
+        keys, values = split_heads(windows.keys(packed[..., self.width :]), 2, self.heads)
         allowed = windows.mask(packed.shape[0], mask, packed.device)
         output: Tensor = self.output(windows.merge(self._heads(queries, keys, values, allowed, False)))
         return output
@@ -133,15 +138,16 @@ class MultiHeadAttention(nn.Module):
         return self.output(_merge(heads)), weights
 
     def _heads(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-        """queries (B, H, Q, d), keys and values (B, H, S, d), mask (B, S) or (B, Q, S) -> heads side by side (B, Q, D),
-        zeros where a query has nothing to attend.
+        """queries (B, H, Q, d), keys and values (B, H, S, d), mask (B, S) or (B, Q, S) -> heads side by side (B, Q, D).
+
+        A query with nothing to attend yields zeros.
         """
         if causal and mask is not None:
             mask, causal = _both(mask, causal_mask(queries.shape[2], queries.device)), False
         bias = None if mask is None else _bias(_for_heads(mask), queries.dtype)
         rate = self.dropout if self.training else 0.0
         if _on_cpu(queries) and (rate > 0 or queries.shape[2] <= FEW_QUERIES):
-            # On a CPU torch's own kernel takes twice as long for few queries, and when it has to drop weights.
+            # On a CPU torch's own attention takes twice as long for few queries, and with dropout.
             if causal:
                 bias = _bias(causal_mask(queries.shape[2], queries.device), queries.dtype)
             heads = self._explicit(queries, keys, values, bias, rate)
@@ -153,16 +159,19 @@ class MultiHeadAttention(nn.Module):
         if mask is None:
             return merged
         allowed = mask.any(-1)
-        if _on_cpu(allowed) and bool(allowed.all()):  # elsewhere, looking would wait for the device
+        if _on_cpu(allowed) and bool(allowed.all()):  # on other devices, reading the value would synchronize
             return merged
         return torch.where(allowed.view(allowed.shape[0], -1, 1), merged, 0.0)
 
     def _explicit(self, queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, rate: float) -> Tensor:
+        """Attend by plain matrix products: queries (B, H, Q, d), keys and values (B, H, S, d), bias as in `_bias` ->
+        (B, H, Q, d).
+        """
         batch, heads, length, width = queries.shape
         size = keys.shape[2]
         queries, keys, values = (part.reshape(batch * heads, -1, width) for part in (queries, keys, values))
         if bias is None:
-            scores = torch.bmm(queries * self._scale, keys.transpose(1, 2))
+            scores = torch.bmm(queries * self._scale, keys.transpose(1, 2))  # (B * H, Q, S)
         else:
             if bias.dim() == 4:
                 bias = bias.expand(batch, heads, -1, size).reshape(batch * heads, -1, size)
@@ -174,34 +183,32 @@ class MultiHeadAttention(nn.Module):
     def _scale(self) -> float:
         return 1 / math.sqrt(self.width // self.heads)
 
-    def _split(self, packed: Tensor, parts: int) -> tuple[Tensor, ...]:
-        """(B, S, parts * D) -> `parts` tensors (B, H, S, d)."""
-        return split_heads(packed, parts, self.heads)
-
 
 def _merge(heads: Tensor) -> Tensor:
-    """(B, H, Q, d) -> (B, Q, D)."""
+    """heads (B, H, Q, d) -> side by side (B, Q, D)."""
     return heads.transpose(1, 2).flatten(2)
 
 
 def _for_heads(mask: Tensor) -> Tensor:
-    """(B, S) -> (B, 1, 1, S); (B, Q, S) -> (B, 1, Q, S)."""
+    """mask (B, S) -> (B, 1, 1, S); (B, Q, S) -> (B, 1, Q, S)."""
     return mask[:, None, None] if mask.dim() == 2 else mask[:, None]
 
 
 def _both(mask: Tensor | None, square: Tensor) -> Tensor:
-    """mask (B, S) or (B, S, S) and square (S, S) -> (B or 1, S, S)."""
+    """Intersect mask (B, S) or (B, S, S) with square (S, S) -> (B or 1, S, S)."""
     if mask is None:
         return square.unsqueeze(0)
     return square & (mask.unsqueeze(1) if mask.dim() == 2 else mask)
 
 
 def _bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """0 where the mask allows, elsewhere so low that the weight is exactly 0; finite, so that a row without anything
-    to attend stays finite until it is zeroed."""
+    """mask -> numbers to add to scores: 0 where it allows, elsewhere so low that the weight is exactly 0.
+
+    They are finite, so that the weights of a query with nothing to attend stay finite until they are zeroed.
+    """
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, torch.finfo(dtype).min / 2)
 
 
 def _on_cpu(tensor: Tensor) -> bool:
-    """Whether shortcuts for a CPU apply: they look at sizes and values, which a compiled or exported graph cannot."""
+    """Report if shortcuts for a CPU apply: they read sizes and values, which compiled and exported graphs cannot."""
     return tensor.device.type == "cpu" and not torch.compiler.is_compiling()

@@ -1,6 +1,6 @@
-"""Scores: how well each key answers a query. An alignment turns scores into weights.
+"""Scores, which rate how well each key answers a query. An alignment turns them into weights.
 
-Every score has `project(keys (B, S, Dk)) -> (B, S, A)`, called once a source, and
+Every score has `project(keys (B, S, Dk)) -> (B, S, A)`, called once per source, and
 `forward(query (B, Q, Dq), projected (B, S, A)) -> (B, Q, S)`. `forward` also takes a window of keys for each query,
 projected (B, Q, W, A) -> (B, Q, W).
 """
@@ -16,10 +16,10 @@ from seq2seq.errors import UserError
 
 
 class Score(nn.Module):
-    """Base of the scores: a subclass gives `forward`, and `project` where keys have a part of their own."""
+    """Base of the scores. A subclass defines `forward`, and `project` if part of its work depends on keys alone."""
 
     def project(self, keys: Tensor) -> Tensor:
-        """keys (B, S, Dk) -> (B, S, A): all the work that does not depend on the query."""
+        """Do the work that does not depend on the query: keys (B, S, Dk) -> (B, S, A)."""
         return keys
 
     def forward(self, query: Tensor, projected: Tensor) -> Tensor:
@@ -28,9 +28,9 @@ class Score(nn.Module):
 
 
 class AdditiveScore(Score):
-    """w_v^T tanh(W_q q + W_k k): Bahdanau et al. 2015, appendix A.1.2.
+    """Additive score, w_v^T tanh(W_q q + W_k k) (Bahdanau et al. 2015, appendix A.1.2).
 
-    Luong's "concat" score w_v^T tanh(W [q; k]) is this same function: W = [W_q W_k].
+    Luong's "concat" score, w_v^T tanh(W [q; k]), is the same function with W = [W_q W_k].
     """
 
     def __init__(self, query_width: int, key_width: int, width: int):
@@ -51,17 +51,17 @@ class AdditiveScore(Score):
 
 
 class DotScore(Score):
-    """q^T k: Luong et al. 2015, equation 8. Queries and keys have one width."""
+    """Dot product, q^T k (Luong et al. 2015, equation 8), of queries and keys of one width."""
 
     def forward(self, query: Tensor, projected: Tensor) -> Tensor:
         return _dot(query, projected)
 
 
 class ScaledDotScore(Score):
-    """q^T k / sqrt(d): Vaswani et al. 2017, equation 1.
+    """Scaled dot product, q^T k / sqrt(d) (Vaswani et al. 2017, equation 1).
 
-    The dot product of two d-dimensional vectors of independent unit-variance entries has variance d (standard
-    deviation sqrt d); the division brings it to 1 whatever the width.
+    The dot product of two d-dimensional vectors with independent entries of unit variance has variance d; the division
+    brings it to 1 whatever the width.
     """
 
     def __init__(self, width: int):
@@ -74,7 +74,7 @@ class ScaledDotScore(Score):
 
 
 class GeneralScore(Score):
-    """q^T W k (bilinear): Luong et al. 2015, equation 8. W k is computed once a source."""
+    """Bilinear score, q^T W k (Luong et al. 2015, equation 8, "general"). W k is computed once per source."""
 
     def __init__(self, query_width: int, key_width: int):
         super().__init__()
@@ -90,10 +90,10 @@ class GeneralScore(Score):
 
 
 class GaussianScore(Score):
-    """-|q - k|^2 / (2 width^2): the logarithm of a Gaussian kernel (Nadaraya 1964, Watson 1964).
+    """Logarithm of a Gaussian kernel, -|q - k|^2 / (2 width^2) (Nadaraya 1964, Watson 1964).
 
-    With a softmax over it, attention is Nadaraya-Watson kernel regression. `width` is the kernel's, in the units of
-    the keys; when `learned`, it is where learning starts, and stays positive (its logarithm is the parameter).
+    With a softmax over it, attention is Nadaraya-Watson kernel regression. `width` is in the units of the keys; if
+    `learned`, it is the initial value of a parameter, and stays positive (the parameter is its logarithm).
     """
 
     def __init__(self, width: float = 1.0, learned: bool = False):
@@ -117,7 +117,7 @@ class GaussianScore(Score):
 
 
 class UniformScore(Score):
-    """0 for every key: with a softmax, average pooling."""
+    """Score of 0 for every key: with a softmax, average pooling."""
 
     def forward(self, query: Tensor, projected: Tensor) -> Tensor:
         return query.new_zeros(query.shape[0], query.shape[1], projected.shape[-2])
@@ -131,7 +131,7 @@ def _dot(query: Tensor, projected: Tensor) -> Tensor:
 
 
 def _each_query(projected: Tensor) -> Tensor:
-    """Keys with an axis for queries: (B, S, A) -> (B, 1, S, A); windows (B, Q, W, A) have it already."""
+    """Give keys an axis for queries: (B, S, A) -> (B, 1, S, A); windows (B, Q, W, A) have one already."""
     return projected if projected.dim() == 4 else projected.unsqueeze(1)
 
 

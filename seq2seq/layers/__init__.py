@@ -1,0 +1,1 @@
+"""Layers without attention: embedding, positions, recurrence, convolution, output."""

@@ -13,9 +13,9 @@ from seq2seq.kernels.dropout import Dropout
 
 
 class GatedConvolution(nn.Module):
-    """GLU(W x + b) over windows of `kernel` positions: A * sigmoid(B) with [A B] = W x + b, (B, T, D) -> (B, T, D).
+    """Gated linear unit over windows of `kernel` positions, (B, T, D) -> (B, T, D): A * sigmoid(G), [A G] = W x + b.
 
-    causal: a window ends at its own position (a decoder's), otherwise it is centred there and `kernel` must be odd.
+    causal: a window ends at its own position (in a decoder); otherwise it is centered there and `kernel` must be odd.
     Beyond the ends lie zeros: inputs at padding must be zero too, or padding would change the result. dropout acts on
     the inputs. W is N(0, sqrt(4 (1 - dropout) / (kernel D))), which keeps the variance through the gate (appendix A).
     """
@@ -25,7 +25,7 @@ class GatedConvolution(nn.Module):
         if width < 1 or kernel < 1:
             raise UserError(f"a convolution needs width > 0 and kernel > 0, got {width} and {kernel}")
         if not causal and kernel % 2 == 0:
-            raise UserError(f"a centred convolution needs an odd kernel, got {kernel}")
+            raise UserError(f"a centered convolution needs an odd kernel, got {kernel}")
         self.kernel = kernel
         self.left = kernel - 1 if causal else kernel // 2
         self.weight = nn.Parameter(torch.empty(2 * width, width, kernel))
@@ -34,9 +34,9 @@ class GatedConvolution(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        padded = F.pad(self.dropout(inputs), (0, 0, self.left, self.kernel - 1 - self.left))
-        return self.window(padded.unfold(1, self.kernel, 1))
+        padded = F.pad(self.dropout(inputs), (0, 0, self.left, self.kernel - 1 - self.left))  # (B, T + kernel - 1, D)
+        return self.window(padded.unfold(1, self.kernel, 1))  # (B, T, D, kernel)
 
     def window(self, windows: Tensor) -> Tensor:
-        """(..., D, kernel), one window each, -> (..., D), without dropout."""
+        """windows (..., D, kernel) -> the output of each (..., D), without dropout."""
         return F.glu(F.linear(windows.flatten(-2), self.weight.flatten(1), self.bias))

@@ -24,11 +24,11 @@ class Embedding(nn.Module):
     """Rows of `weight` (V, D) times `scale`: tokens (...) -> (..., D).
 
     PAD's row starts at zero and receives no gradient from here. `weight` may be another layer's parameter (tied
-    embeddings). A fresh one is N(0, D^-1/2): times `scale` = sqrt(D) (Vaswani et al. 2017, section 3.4) its
-    features have unit variance, and as a tied output layer it gives logits of unit variance for such features.
+    embeddings). A new one is N(0, D^-1/2): times `scale` = sqrt(D) (Vaswani et al. 2017, section 3.4) its features
+    have unit variance, and as a tied output layer it gives logits of unit variance for such features.
 
-    word_dropout: the share of tokens whose whole vector is zeroed in training (Gal and Ghahramani 2016; for little
-    data, Sennrich and Zhang 2019), the others divided by what is kept.
+    word_dropout: probability that a token's whole vector is zeroed in training (Gal and Ghahramani 2016; for little
+    data, Sennrich and Zhang 2019); the others are divided by the probability of being kept.
     """
 
     def __init__(
@@ -63,9 +63,9 @@ class Embedding(nn.Module):
 
 
 class PositionedEmbedding(nn.Module):
-    """dropout(positions(embedding(tokens))), what an encoder or decoder without recurrence reads.
+    """Input of an encoder or decoder without recurrence: dropout(positions(embedding(tokens))).
 
-    positions: what joins positions to embeddings, see `layers.positions`.
+    positions: a module that joins positions to embeddings, see `layers.positions`.
     """
 
     def __init__(self, embedding: Embedding, positions: nn.Module, dropout: float) -> None:
@@ -83,7 +83,11 @@ class PositionedEmbedding(nn.Module):
 def create_positions(
     kind: str, width: int, position_width: int | None, maximum: int
 ) -> AddedPositions | ConcatenatedPositions | NoPositions:
-    """What joins positions to embeddings for a model of `width`; rotary ones act elsewhere."""
+    """Create the module that joins positions to embeddings in a model of `width` features.
+
+    position_width: None adds positions to embeddings, a number gives that many of the features to them. maximum: how
+    many positions are learned. Rotary positions act inside attention, so embeddings stay as they are.
+    """
     if kind not in POSITIONS:
         raise UserError(f"positions={kind!r} is unknown; choose one of {', '.join(POSITIONS)}")
     if kind in ("rotary", "none"):

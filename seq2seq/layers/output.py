@@ -1,4 +1,4 @@
-"""The last projection, from features to vocabulary scores."""
+"""Projection of features onto the vocabulary."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from seq2seq.errors import UserError
 
 
 class OutputLayer(nn.Module):
-    """logits = features W^T + b: (..., D) -> (..., V).
+    """Logits of the vocabulary, features W^T + b: (..., D) -> (..., V).
 
-    `weight` (V, D) may be an embedding's parameter (tied; Press and Wolf 2017); a fresh one is N(0, D^-1/2). The bias
+    `weight` (V, D) may be an embedding's parameter (tied; Press and Wolf 2017); a new one is N(0, D^-1/2). The bias
     starts at zero.
     """
 
@@ -28,7 +28,10 @@ class OutputLayer(nn.Module):
         self.bias = nn.Parameter(torch.zeros(vocabulary))
 
     def forward(self, features: Tensor, out: Tensor | None = None) -> Tensor:
-        """out: without gradients, memory (N, V) that the logits of features (N, D) may be written to."""
+        """features (..., D) -> logits (..., V).
+
+        out: where no gradient is needed, memory (N, V) that the logits of features (N, D) may be written to.
+        """
         if out is None or out.dtype != features.dtype:
             return F.linear(features, self.weight, self.bias)
         return torch.addmm(self.bias, features, self.weight.t(), out=out)

@@ -1,10 +1,10 @@
-"""Positions: how a model without recurrence knows order.
+"""Positions, by which a model without recurrence knows the order of words.
 
-`SinusoidalPositions` and `LearnedPositions` make vectors, one a position; `AddedPositions` and
-`ConcatenatedPositions` join them to embeddings. `RotaryPositions` act inside attention instead, on queries and keys.
-`NoPositions` leaves embeddings alone. What joins positions to embeddings has `embedding_width`, the width of the
-embeddings it takes, and `forward(embedded (B, T, embedding_width), offset, mask) -> (B, T, D)`, where `offset` is the
-index of the first position (incremental decoding).
+`SinusoidalPositions` and `LearnedPositions` make one vector per position; `AddedPositions` and `ConcatenatedPositions`
+join them to embeddings, and `NoPositions` leaves embeddings alone. Each of these three has `embedding_width`, the width
+of the embeddings that it takes, and `forward(embedded (B, T, embedding_width), offset, mask) -> (B, T, D)`, where
+`offset` is the index of the first position (incremental decoding). `RotaryPositions` act inside attention instead, on
+queries and keys.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from seq2seq.errors import UserError
 from seq2seq.kernels.precision import widened
 
 BASE = 10000.0
-"""Wavelengths go from 2 pi to BASE times as long."""
+"""Ratio of the longest wavelength to the shortest, 2 pi."""
 
 
 class PositionError(UserError):
-    """A segment has more positions than were learned. row: its number in the batch, from 0; length: its tokens."""
+    """A segment has more tokens than positions were learned. row: its index in the batch; length: its tokens."""
 
     def __init__(self, row: int, length: int, maximum: int):
         super().__init__(
@@ -34,23 +34,24 @@ class PositionError(UserError):
 
 
 class Positions(nn.Module):
-    """Base of position vectors. width: of one vector."""
+    """Base of modules that make position vectors of `width` features."""
 
     width: int
 
     def vectors(self, length: int, offset: int) -> Tensor:
-        """Vectors of positions offset .. offset + length - 1: (length, width)."""
+        """Return the vectors of positions offset .. offset + length - 1: (length, width)."""
         raise NotImplementedError
 
     def forward(self, length: int, offset: int = 0, mask: Tensor | None = None) -> Tensor:
-        """As `vectors`; mask (B, length) tells real tokens, so that an error can name the segment at fault."""
+        """Return `vectors`. mask (B, length) marks real tokens, so that an error can name the segment."""
         return self.vectors(length, offset)
 
 
 class SinusoidalPositions(Positions):
-    """PE(p, 2i) = sin(p / 10000^(2i/D)), PE(p, 2i+1) = cos(p / 10000^(2i/D)) (Vaswani et al. 2017, section 3.5).
+    """Fixed sinusoids (Vaswani et al. 2017, section 3.5).
 
-    Computed when asked for, so there is no longest position. PE(p + k) = R(k) PE(p) for a rotation R(k).
+    PE(p, 2i) = sin(p / 10000^(2i/D)), PE(p, 2i+1) = cos(p / 10000^(2i/D)), so that PE(p + k) = R(k) PE(p) for a
+    rotation R(k). They are computed on demand, so no position is too far.
     """
 
     def __init__(self, width: int):
@@ -61,11 +62,12 @@ class SinusoidalPositions(Positions):
 
     def vectors(self, length: int, offset: int) -> Tensor:
         angles = _angles(self.frequencies, length, offset)
-        return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).to(self.frequencies.dtype)
+        pairs = torch.stack([angles.sin(), angles.cos()], dim=-1)  # (length, width / 2, 2)
+        return pairs.flatten(1).to(self.frequencies.dtype)
 
 
 class LearnedPositions(Positions):
-    """A vector learned for each of the first `maximum` positions (Gehring et al. 2017, section 3.1)."""
+    """Learned vectors for the first `maximum` positions (Gehring et al. 2017, section 3.1)."""
 
     def __init__(self, width: int, maximum: int):
         super().__init__()
@@ -84,7 +86,11 @@ class LearnedPositions(Positions):
         return self.weight[offset : offset + length]
 
     def forward(self, length: int, offset: int = 0, mask: Tensor | None = None) -> Tensor:
-        """Raises PositionError for the first segment past `maximum`. Columns of padding alone do not count."""
+        """Return `vectors`, zeros past `maximum` in columns that hold only padding.
+
+        Raises:
+            PositionError: a segment has a token past `maximum`.
+        """
         if offset + length > self.maximum:
             lengths = [length] if mask is None else (mask.long().cumsum(1).argmax(1) + mask.any(1).long()).tolist()
             for row, tokens in enumerate(lengths):
@@ -96,7 +102,7 @@ class LearnedPositions(Positions):
 
 
 class NoPositions(nn.Module):
-    """Embeddings as they are: self-attention then treats a sentence as a bag of words."""
+    """Embeddings alone: self-attention then treats a sentence as a bag of words."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -107,7 +113,7 @@ class NoPositions(nn.Module):
 
 
 class AddedPositions(nn.Module):
-    """embedded + positions; both have the width of the model."""
+    """Sum of embeddings and positions, both of the model's width."""
 
     def __init__(self, positions: Positions):
         super().__init__()
@@ -120,7 +126,7 @@ class AddedPositions(nn.Module):
 
 
 class ConcatenatedPositions(nn.Module):
-    """[embedded; positions]; `width`, the model's, is shared out: embeddings get what the positions leave."""
+    """Embeddings and positions side by side: of the model's `width` features, embeddings get what positions leave."""
 
     def __init__(self, positions: Positions, width: int):
         super().__init__()
@@ -136,21 +142,22 @@ class ConcatenatedPositions(nn.Module):
 
 @dataclass(frozen=True)
 class Rotation:
-    """Cosines and sines (T, d/2) of T positions, computed once for all layers and heads."""
+    """Rotation by the angles of T positions: cosines and sines (T, d/2), computed once for all layers and heads."""
 
     cosine: Tensor
     sine: Tensor
 
     def __call__(self, heads: Tensor) -> Tensor:
-        """(B, H, T, d) -> the same, each pair of features (i, i + d/2) turned by the angle of its position."""
+        """Turn each pair of features (i, i + d/2) by the angle of its position: (B, H, T, d) -> (B, H, T, d)."""
         first, second = heads.chunk(2, dim=-1)
         cosine, sine = self.cosine.to(heads.dtype), self.sine.to(heads.dtype)
         return torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1)
 
 
 class RotaryPositions(nn.Module):
-    """Rotary positions (Su et al. 2021): queries and keys are rotated by p / 10000^(2i/d), so that their dot product
-    depends on contents and distance alone. width: of one attention head.
+    """Rotary positions (Su et al. 2021) for attention heads of `width` features.
+
+    Queries and keys are rotated by p / 10000^(2i/d), so that their dot product depends on contents and distance alone.
     """
 
     def __init__(self, width: int):
@@ -160,7 +167,7 @@ class RotaryPositions(nn.Module):
         self.frequencies: Tensor
 
     def forward(self, length: int, offset: int = 0) -> Rotation:
-        """The rotation of positions offset .. offset + length - 1."""
+        """Return the rotation of positions offset .. offset + length - 1."""
         angles = _angles(self.frequencies, length, offset)
         return Rotation(angles.cos(), angles.sin())
 

@@ -1,7 +1,7 @@
 """Recurrent layers: GRU and LSTM, run over a whole sequence in one fused call or one step at a time.
 
-Both ways use the same parameters, so that a decoder whose recurrence needs attention (one step at a time) and one whose
-recurrence does not (one call) are the same layers put together differently.
+Both ways use the same parameters, so a decoder whose recurrence depends on attention (one step at a time) and one whose
+recurrence does not (one call) are built from the same layers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LayerState = tuple[Tensor, ...]
 
 
 class RecurrentLayer(Protocol):
-    """One layer, one direction. gate_width is 3 D for a GRU and 4 D for an LSTM."""
+    """Recurrent layer of one direction. gate_width is 3 D for a GRU and 4 D for an LSTM."""
 
     width: int
     gate_width: int
@@ -32,22 +32,22 @@ class RecurrentLayer(Protocol):
     ) -> tuple[Tensor, LayerState]:
         """inputs (B, T, E), state before the first step (None: zeros) -> outputs (B, T, D), state after the last step.
 
-        With `mask` (B, T), padded on the right, the state is each row's own at its last real position. Outputs at
-        padding are unspecified but finite.
+        With `mask` (B, T), padded on the right, the returned state is that of each row's last real position. Outputs
+        at padding are unspecified but finite.
         """
         ...
 
     def gates(self, inputs: Tensor) -> Tensor:
-        """The input half of the gates, (..., E) -> (..., gate_width)."""
+        """Compute the input half of the gates, (..., E) -> (..., gate_width)."""
         ...
 
     def step(self, gates: Tensor, state: LayerState) -> LayerState:
-        """One step from the input half of the gates (N, gate_width)."""
+        """Advance by one step, given the input half of the gates (N, gate_width)."""
         ...
 
 
 class GRULayer(nn.Module):
-    """Gated recurrent unit (Cho et al. 2014), in the form of `torch.nn.GRU`:
+    """Gated recurrent unit (Cho et al. 2014) in the form of `torch.nn.GRU`:
 
     r = sigmoid(W_r x + b_r + U_r h + c_r), z = sigmoid(W_z x + b_z + U_z h + c_z),
     n = tanh(W_n x + b_n + r * (U_n h + c_n)), h' = (1 - z) * n + z * h.
@@ -59,7 +59,7 @@ class GRULayer(nn.Module):
         super().__init__()
         self.width, self.gate_width = width, 3 * width
         self.rnn = nn.GRU(input_width, width, batch_first=True)
-        initialise_gates(self.rnn, gates=3)
+        initialize_gates(self.rnn, gates=3)
 
     def forward(
         self, inputs: Tensor, state: LayerState | None = None, mask: Tensor | None = None
@@ -75,15 +75,15 @@ class GRULayer(nn.Module):
         (hidden,) = state
         _, weight, _, bias = self.rnn.all_weights[0]
         recurrent = torch.addmm(bias, hidden, weight.t())
-        turn = 2 * self.width
-        reset, update = torch.sigmoid(gates[:, :turn] + recurrent[:, :turn]).chunk(2, dim=1)
-        candidate = torch.tanh(torch.addcmul(gates[:, turn:], reset, recurrent[:, turn:]))
-        # Under autocast the gates may be narrower than the state, which keeps its type.
+        pair = 2 * self.width  # columns of r and z
+        reset, update = torch.sigmoid(gates[:, :pair] + recurrent[:, :pair]).chunk(2, dim=1)
+        candidate = torch.tanh(torch.addcmul(gates[:, pair:], reset, recurrent[:, pair:]))
+        # Under autocast the gates may have fewer bits than the state, which keeps its type.
         return (torch.lerp(candidate.to(hidden.dtype), hidden, update.to(hidden.dtype)),)
 
 
 class LSTMLayer(nn.Module):
-    """Long short-term memory (Hochreiter and Schmidhuber 1997; forget gate of Gers et al. 2000), as `torch.nn.LSTM`:
+    """Long short-term memory (Hochreiter and Schmidhuber 1997; forget gate: Gers et al. 2000), as `torch.nn.LSTM`:
 
     i, f, o = sigmoid(W x + b + U h + c), g = tanh(W_g x + b_g + U_g h + c_g), c' = f * c + i * g, h' = o * tanh(c').
     """
@@ -94,7 +94,7 @@ class LSTMLayer(nn.Module):
         super().__init__()
         self.width, self.gate_width = width, 4 * width
         self.rnn = nn.LSTM(input_width, width, batch_first=True)
-        initialise_gates(self.rnn, gates=4)
+        initialize_gates(self.rnn, gates=4)
         with torch.no_grad():
             self.rnn.all_weights[0][2][width : 2 * width] = 1.0  # forget little at first (Jozefowicz et al. 2015)
 
@@ -120,16 +120,16 @@ class LSTMLayer(nn.Module):
         hidden, cell = state
         _, weight, _, bias = self.rnn.all_weights[0]
         gates = gates + torch.addmm(bias, hidden, weight.t())
-        enter, forget, candidate, leave = gates.chunk(4, dim=1)
+        enter, forget, candidate, output = gates.chunk(4, dim=1)  # i, f, g, o
         cell = torch.sigmoid(forget) * cell + torch.sigmoid(enter) * torch.tanh(candidate)
-        return torch.sigmoid(leave) * torch.tanh(cell), cell
+        return torch.sigmoid(output) * torch.tanh(cell), cell
 
 
 LAYERS: dict[str, type[GRULayer] | type[LSTMLayer]] = {"gru": GRULayer, "lstm": LSTMLayer}
 
 
 def create_layer(cell: str, input_width: int, width: int) -> GRULayer | LSTMLayer:
-    """A layer by the name of its cell, "gru" or "lstm"."""
+    """Create a layer by the name of its cell, "gru" or "lstm"."""
     if cell not in LAYERS:
         raise UserError(f"cell={cell!r} is not a recurrent cell; choose one of {', '.join(LAYERS)}.")
     if input_width < 1 or width < 1:
@@ -138,7 +138,7 @@ def create_layer(cell: str, input_width: int, width: int) -> GRULayer | LSTMLaye
 
 
 class RecurrentStack(nn.Module):
-    """Layers on top of each other in one direction, dropout between them. No layers: the identity."""
+    """Layers on top of each other in one direction, with dropout between them. Without layers: the identity."""
 
     def __init__(self, cell: str, input_width: int, width: int, layers: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -162,7 +162,7 @@ class RecurrentStack(nn.Module):
         return inputs, tuple(final)
 
     def step(self, gates: Tensor, states: Sequence[LayerState]) -> tuple[LayerState, ...]:
-        """One step from the input half of the first layer's gates (N, G), the state of each layer -> next states."""
+        """Advance by one step: input half of the first layer's gates (N, G), state of each layer -> next states."""
         following: list[LayerState] = []
         for i, state in enumerate(states):
             if i:
@@ -172,7 +172,7 @@ class RecurrentStack(nn.Module):
 
 
 class RecurrentEncoder(nn.Module):
-    """Reads padded sentences in one or both directions; padding has no influence on real positions or final states.
+    """Encoder of padded sentences in one or both directions; padding affects neither real positions nor final states.
 
     Each layer's output has `width` features: with `bidirectional`, width / 2 from left to right followed by width / 2
     from right to left. Dropout acts between layers.
@@ -194,9 +194,10 @@ class RecurrentEncoder(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, inputs: Tensor, mask: Tensor) -> tuple[Tensor, tuple[LayerState, ...]]:
-        """inputs (B, S, E), mask (B, S) -> outputs (B, S, D), unspecified at padding, and each layer's final state:
-        that of the left-to-right direction after the last real token, followed on the feature axis by that of the
-        right-to-left direction after the first token.
+        """inputs (B, S, E), mask (B, S) -> outputs (B, S, D), unspecified at padding, and each layer's final state.
+
+        A final state is that of the left-to-right direction after the last real token, followed on the feature axis by
+        that of the right-to-left direction after the first token.
         """
         reading = reversal(mask)
         finals = []
@@ -214,19 +215,19 @@ class RecurrentEncoder(nn.Module):
 
 
 def real_lengths(mask: Tensor) -> Tensor:
-    """mask (B, S), True on real tokens, padded on the right -> lengths (B,), at least 1."""
+    """Count real tokens: mask (B, S), padded on the right -> lengths (B,), at least 1."""
     return mask.sum(dim=1).clamp(min=1)
 
 
 def last_real(outputs: Tensor, mask: Tensor) -> Tensor:
-    """outputs (B, S, D) -> (B, D) at each row's last real position."""
+    """Pick each row's last real position: outputs (B, S, D), mask (B, S) -> (B, D)."""
     return outputs[torch.arange(outputs.shape[0], device=outputs.device), real_lengths(mask) - 1]
 
 
 def reversal(mask: Tensor) -> Tensor:
-    """mask (B, S), padded on the right -> positions (B, S) that read each row's real tokens backwards, padding last.
+    """Return positions (B, S) that read each row's real tokens backwards and leave padding in place.
 
-    It is its own inverse.
+    mask (B, S) is padded on the right. As a permutation it is its own inverse.
     """
     places = torch.arange(mask.shape[1], device=mask.device)
     lengths = mask.sum(dim=1, keepdim=True)
@@ -234,13 +235,13 @@ def reversal(mask: Tensor) -> Tensor:
 
 
 def reorder(sequence: Tensor, positions: Tensor) -> Tensor:
-    """sequence (B, S, D), positions (B, S) -> (B, S, D) with row b, place s taken from sequence[b, positions[b, s]]."""
-    rows = torch.arange(sequence.shape[0], device=sequence.device).unsqueeze(1) * sequence.shape[1]
+    """Permute each row: sequence (B, S, D), positions (B, S) -> (B, S, D); [b, s] is sequence[b, positions[b, s]]."""
+    rows = torch.arange(sequence.shape[0], device=sequence.device).unsqueeze(1) * sequence.shape[1]  # (B, 1)
     return sequence.flatten(0, 1).index_select(0, (rows + positions).flatten()).view_as(sequence)
 
 
-def initialise_gates(rnn: nn.GRU | nn.LSTM, gates: int) -> None:
-    """Each gate's recurrent matrix orthogonal (Saxe et al. 2014), its input matrix Xavier uniform, biases zero."""
+def initialize_gates(rnn: nn.GRU | nn.LSTM, gates: int) -> None:
+    """Make each gate's recurrent matrix orthogonal (Saxe et al. 2014), its input matrix Xavier uniform, biases zero."""
     with torch.no_grad():
         for name, parameter in rnn.named_parameters():
             if name.startswith("bias"):
