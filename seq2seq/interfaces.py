@@ -61,23 +61,29 @@ class SampledAttention:
 
 @dataclass(frozen=True)
 class AttentionOutput:
-    """Result of attention: context (B, Q, Dv), weights (B, Q, S), and in training the record of hard attention's
-    samples (else None).
+    """Result of attention: context (B, Q, Dv), weights (B, Q, S).
+
+    sampling, expected: of sampled hard attention in training, else None. expected (B, Q, Dv): the mean of the context
+    over the choices, which is soft attention's.
     """
 
     context: Tensor
     weights: Tensor
     sampling: SampledAttention | None = None
+    expected: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class DecoderOutput:
-    """Result of a decoder: features (B, T, D) for the output layer, and the record of hard attention's samples,
-    entries (B, T).
+    """Result of a decoder: features (B, T, D) for the output layer.
+
+    sampling, expected: of sampled hard attention in training, else None. sampling's entries are (B, T). expected
+    (B, T, D): the features of each step if it alone had used the expected context, all earlier ones the sampled.
     """
 
     features: Tensor
     sampling: SampledAttention | None = None
+    expected: Tensor | None = None
 
 
 class State(Protocol):

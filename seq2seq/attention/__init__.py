@@ -14,7 +14,7 @@ from seq2seq.attention.masks import band_mask, causal_mask, lengths_to_mask, mas
 from seq2seq.attention.memory import AttentionMemory
 from seq2seq.attention.multihead import MultiHeadAttention
 from seq2seq.attention.pooling import AveragePooling, NadarayaWatson
-from seq2seq.attention.reinforce import reinforce_loss, reward_to_go
+from seq2seq.attention.reinforce import reinforce_loss
 from seq2seq.attention.scores import (
     AdditiveScore,
     DotScore,
@@ -53,5 +53,4 @@ __all__ = [
     "masked_log_softmax",
     "masked_softmax",
     "reinforce_loss",
-    "reward_to_go",
 ]

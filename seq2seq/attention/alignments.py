@@ -98,7 +98,8 @@ class HardAlignment(Alignment):
     """Attends exactly one position: sampled from softmax(score) in training, the best one in evaluation
     (Xu et al. 2015, section 4.1).
 
-    estimator "reinforce": the choice passes no gradient; the output's `sampling` goes to `reinforce_loss`.
+    estimator "reinforce": the choice passes no gradient; the output's `sampling` and `expected` context go to the
+    training loss (`training.criterion.Criterion`).
     estimator "straight_through": forward the sampled position, backward as if it were the soft weights (Bengio et al.
     2013); no `sampling` is returned. Samples come from torch's global generator.
     """
@@ -127,7 +128,8 @@ class HardAlignment(Alignment):
         sampling = SampledAttention(
             log_probability=logs.gather(-1, choice).squeeze(-1), entropy=-(probabilities * logs).sum(-1)
         )
-        return AttentionOutput(output.context, output.weights, sampling)
+        expected = torch.bmm(probabilities.to(memory.values.dtype), memory.values)
+        return AttentionOutput(output.context, output.weights, sampling, expected)
 
 
 def _attend_window(

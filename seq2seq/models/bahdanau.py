@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from seq2seq.attention import AdditiveScore, Attention, AttentionMemory, SoftAlignment
 from seq2seq.errors import UserError
-from seq2seq.interfaces import AttentionOutput, DecoderOutput, SampledAttention
+from seq2seq.interfaces import AttentionOutput, DecoderOutput
 from seq2seq.kernels.attentive_gru import AttentiveGRUWeights, attentive_gru
 from seq2seq.kernels.dropout import Dropout
 from seq2seq.layers.embedding import Embedding
@@ -88,33 +88,38 @@ class BahdanauDecoder(nn.Module):
         embedded = self.dropout(self.embedding(target_in.t()))
         gates = self.first.gates(embedded)
         fused = attentive_gru_weights(self.attention, self.first, self.feed)
-        sampling = None
         if fused is None or torch.is_autocast_enabled(gates.device.type):
-            outputs, contexts, sampling = self._recur_step_by_step(gates, start)
-        else:
-            attended = start.memory
-            outputs, contexts = attentive_gru(
-                gates, start.first[0], attended.keys, attended.values, attended.mask, fused
-            )
+            return self._decode_step_by_step(gates, embedded, start)
+        attended = start.memory
+        outputs, contexts = attentive_gru(gates, start.first[0], attended.keys, attended.values, attended.mask, fused)
+        return DecoderOutput(self._features(outputs, contexts, embedded, start))
+
+    def _features(self, outputs: Tensor, contexts: Tensor, embedded: Tensor, start: BahdanauState) -> Tensor:
+        """States of the first layer (T, B, D), contexts (T, B, C), embedded words (T, B, E) -> (B, T, D)."""
         if len(self.upper):
             above, _ = self.upper(self.dropout(outputs).transpose(0, 1), start.upper)
             outputs = above.transpose(0, 1)
-        features = self.dropout(self.readout(outputs, contexts, embedded))
-        return DecoderOutput(features.transpose(0, 1), sampling)
+        features: Tensor = self.dropout(self.readout(outputs, contexts, embedded))
+        return features.transpose(0, 1)
 
-    def _recur_step_by_step(
-        self, gates: Tensor, state: BahdanauState
-    ) -> tuple[Tensor, Tensor, SampledAttention | None]:
-        """gates (T, B, G) -> states (T, B, D), contexts (T, B, C), sampling (B, T)."""
+    def _decode_step_by_step(self, gates: Tensor, embedded: Tensor, start: BahdanauState) -> DecoderOutput:
+        """gates (T, B, G), embedded words (T, B, E) -> features and what sampled attention adds."""
         positions = torch.arange(len(gates), device=gates.device).unbind(0)
-        first, hidden, contexts, samples = state.first, [], [], []
+        first, hidden, steps, means = start.first, [], [], []
         for gate, position in zip(gates.unbind(0), positions, strict=True):
-            first, attended = self._recur(gate, first, state.memory, position)
+            attended = self._attend(first, start.memory, position)
+            if attended.expected is not None:
+                means.append(self._recur(gate, attended.expected, first)[0])
+            first = self._recur(gate, attended.context, first)
             hidden.append(first[0])
-            contexts.append(attended.context[:, 0])
-            if attended.sampling is not None:
-                samples.append(attended.sampling)
-        return torch.stack(hidden), torch.stack(contexts), join_sampling(samples)
+            steps.append(attended)
+        contexts = torch.stack([step.context[:, 0] for step in steps])
+        features = self._features(torch.stack(hidden), contexts, embedded, start)
+        expected = None
+        if means:
+            contexts = torch.stack([step.expected[:, 0] for step in steps if step.expected is not None])
+            expected = self._features(torch.stack(means), contexts, embedded, start)
+        return DecoderOutput(features, join_sampling(steps), expected)
 
     def start(self, memory: RecurrentMemory) -> BahdanauState:
         backward = memory.final[-1][0].chunk(2, dim=-1)[1]
@@ -124,7 +129,8 @@ class BahdanauDecoder(nn.Module):
 
     def step(self, tokens: Tensor, state: BahdanauState) -> tuple[Tensor, BahdanauState, Tensor]:
         embedded = self.dropout(self.embedding(tokens))
-        first, attended = self._recur(self.first.gates(embedded), state.first, state.memory, state.position)
+        attended = self._attend(state.first, state.memory, state.position)
+        first = self._recur(self.first.gates(embedded), attended.context, state.first)
         outputs, upper = first[0], state.upper
         if len(self.upper):
             outputs, upper = self.upper(self.dropout(outputs).unsqueeze(1), upper)
@@ -133,14 +139,13 @@ class BahdanauDecoder(nn.Module):
         state = BahdanauState(first, upper, state.memory, state.position + 1)
         return features, state, attended.weights.flatten(0, 1).unsqueeze(1)
 
-    def _recur(
-        self, gates: Tensor, first: LayerState, memory: AttentionMemory, position: Tensor
-    ) -> tuple[LayerState, AttentionOutput]:
-        """Embedding half of the gates (N, G), state -> next state, attention over B sentences of N / B queries."""
-        query = first[0].view(memory.mask.shape[0], -1, self.first.width)
-        attended = self.attention.attend(query, memory, position)
-        gates = torch.addmm(gates, attended.context.flatten(0, 1), self.feed.weight.t())
-        return self.first.step(gates, first), attended
+    def _attend(self, first: LayerState, memory: AttentionMemory, position: Tensor) -> AttentionOutput:
+        """Attention from states of N rows over B sentences, N / B queries each."""
+        return self.attention.attend(first[0].view(memory.mask.shape[0], -1, self.first.width), memory, position)
+
+    def _recur(self, gates: Tensor, context: Tensor, first: LayerState) -> LayerState:
+        """Embedding half of the gates (N, G), context (B, N / B, C), state -> next state."""
+        return self.first.step(torch.addmm(gates, context.flatten(0, 1), self.feed.weight.t()), first)
 
 
 def attentive_gru_weights(attention: Attention, layer: RecurrentLayer, feed: nn.Linear) -> AttentiveGRUWeights | None:

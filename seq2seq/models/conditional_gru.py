@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from seq2seq.attention import AdditiveScore, Attention, AttentionMemory, SoftAlignment
 from seq2seq.errors import UserError
-from seq2seq.interfaces import AttentionOutput, DecoderOutput, SampledAttention
+from seq2seq.interfaces import AttentionOutput, DecoderOutput
 from seq2seq.kernels.attentive_gru import AttentiveGRUWeights, ConditionalWeights, conditional_gru
 from seq2seq.kernels.dropout import Dropout
 from seq2seq.kernels.layer_norm import LayerNorm
@@ -79,28 +79,34 @@ class ConditionalGRUDecoder(nn.Module):
         gates = self.first.gates(embedded)
         fused = self._fused_weights()
         if fused is None or torch.is_autocast_enabled(gates.device.type):
-            states, contexts, sampling = self._recur_step_by_step(gates, start)
-        else:
-            attended, sampling = start.memory, None
-            states, contexts = conditional_gru(
-                gates, start.hidden, attended.keys, attended.values, attended.mask, *fused
-            )
-        features = self.dropout(self.readout(states, contexts, embedded))
-        return DecoderOutput(features.transpose(0, 1), sampling)
+            return self._decode_step_by_step(gates, embedded, start)
+        attended = start.memory
+        states, contexts = conditional_gru(gates, start.hidden, attended.keys, attended.values, attended.mask, *fused)
+        return DecoderOutput(self._features(states, contexts, embedded))
 
-    def _recur_step_by_step(
-        self, gates: Tensor, state: ConditionalGRUState
-    ) -> tuple[Tensor, Tensor, SampledAttention | None]:
-        """gates (T, B, 3 D) -> states (T, B, D), contexts (T, B, C), sampling (B, T)."""
+    def _features(self, states: Tensor, contexts: Tensor, embedded: Tensor) -> Tensor:
+        """States (T, B, D), contexts (T, B, C), embedded words (T, B, E) -> (B, T, E)."""
+        features: Tensor = self.dropout(self.readout(states, contexts, embedded))
+        return features.transpose(0, 1)
+
+    def _decode_step_by_step(self, gates: Tensor, embedded: Tensor, start: ConditionalGRUState) -> DecoderOutput:
+        """gates (T, B, 3 D), embedded words (T, B, E) -> features and what sampled attention adds."""
         positions = torch.arange(len(gates), device=gates.device).unbind(0)
-        hidden, states, contexts, samples = state.hidden, [], [], []
+        hidden, states, steps, means = start.hidden, [], [], []
         for gate, position in zip(gates.unbind(0), positions, strict=True):
-            hidden, attended = self._recur(gate, hidden, state.memory, position)
+            between, attended = self._attend(gate, hidden, start.memory, position)
+            if attended.expected is not None:
+                means.append(self._recur(attended.expected, between))
+            hidden = self._recur(attended.context, between)
             states.append(hidden)
-            contexts.append(attended.context[:, 0])
-            if attended.sampling is not None:
-                samples.append(attended.sampling)
-        return torch.stack(states), torch.stack(contexts), join_sampling(samples)
+            steps.append(attended)
+        contexts = torch.stack([step.context[:, 0] for step in steps])
+        features = self._features(torch.stack(states), contexts, embedded)
+        expected = None
+        if means:
+            contexts = torch.stack([step.expected[:, 0] for step in steps if step.expected is not None])
+            expected = self._features(torch.stack(means), contexts, embedded)
+        return DecoderOutput(features, join_sampling(steps), expected)
 
     def start(self, memory: RecurrentMemory) -> ConditionalGRUState:
         total = torch.where(memory.mask.unsqueeze(-1), memory.values, 0.0).sum(1)
@@ -110,19 +116,26 @@ class ConditionalGRUDecoder(nn.Module):
 
     def step(self, tokens: Tensor, state: ConditionalGRUState) -> tuple[Tensor, ConditionalGRUState, Tensor]:
         embedded = self.embedding(tokens)
-        hidden, attended = self._recur(self.first.gates(embedded), state.hidden, state.memory, state.position)
+        between, attended = self._attend(self.first.gates(embedded), state.hidden, state.memory, state.position)
+        hidden = self._recur(attended.context, between)
         features = self.dropout(self.readout(hidden, attended.context.flatten(0, 1), embedded))
         state = ConditionalGRUState(hidden, state.memory, state.position + 1)
         return features, state, attended.weights.flatten(0, 1).unsqueeze(1)
 
-    def _recur(
+    def _attend(
         self, gates: Tensor, hidden: Tensor, memory: AttentionMemory, position: Tensor
     ) -> tuple[Tensor, AttentionOutput]:
-        """gates of the first cell (N, 3 D), state (N, D) -> next state, attention over B sentences of N / B queries."""
+        """gates of the first cell (N, 3 D), state (N, D) -> its result (N, D), and attention from there over B
+        sentences, N / B queries each.
+        """
         (between,) = self.first.step(gates, (hidden,))
-        attended = self.attention.attend(between.view(memory.mask.shape[0], -1, self.first.width), memory, position)
-        (hidden,) = self.second.step(self.second.gates(attended.context.flatten(0, 1)), (between,))
-        return hidden, attended
+        query = between.view(memory.mask.shape[0], -1, self.first.width)
+        return between, self.attention.attend(query, memory, position)
+
+    def _recur(self, context: Tensor, between: Tensor) -> Tensor:
+        """context (B, N / B, C), the first cell's result (N, D) -> state (N, D)."""
+        (hidden,) = self.second.step(self.second.gates(context.flatten(0, 1)), (between,))
+        return hidden
 
     def _fused_weights(self) -> tuple[AttentiveGRUWeights, ConditionalWeights] | None:
         """What `conditional_gru` needs where it applies: soft attention with the additive score. Else None."""

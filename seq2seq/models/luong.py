@@ -53,7 +53,11 @@ class Attentional(nn.Module):
     def forward(self, hidden: Tensor, memory: AttentionMemory, position: Tensor) -> tuple[Tensor, AttentionOutput]:
         """hidden (B, Q, D) -> h~ (B, Q, D), attention."""
         attended = self.attention.attend(hidden, memory, position)
-        return torch.tanh(self.context(attended.context) + self.hidden(hidden)), attended
+        return self.combine(hidden, attended.context), attended
+
+    def combine(self, hidden: Tensor, context: Tensor) -> Tensor:
+        """hidden (B, Q, D), context (B, Q, C) -> h~ (B, Q, D)."""
+        return torch.tanh(self.context(context) + self.hidden(hidden))
 
 
 class LuongDecoder(nn.Module):
@@ -87,17 +91,23 @@ class LuongDecoder(nn.Module):
         if self.feed is None:
             hidden, _ = self.stack(embedded, start.layers)
             features, attended = self.attentional(hidden, start.memory, positions)
-            return DecoderOutput(self.dropout(features), attended.sampling)
+            expected = None
+            if attended.expected is not None:
+                expected = self.dropout(self.attentional.combine(hidden, attended.expected))
+            return DecoderOutput(self.dropout(features), attended.sampling, expected)
         gates = self.stack[0].gates(embedded.transpose(0, 1)).unbind(0)
-        layers, fed, vectors, samples = start.layers, start.attentional, [], []
+        layers, fed, vectors, steps, means = start.layers, start.attentional, [], [], []
         for gate, position in zip(gates, positions.unbind(0), strict=True):
             layers = self.stack.step(torch.addmm(gate, fed, self.feed.weight.t()), layers)
-            vector, attended = self.attentional(layers[-1][0].unsqueeze(1), start.memory, position)
+            hidden = layers[-1][0].unsqueeze(1)
+            vector, attended = self.attentional(hidden, start.memory, position)
             fed = vector[:, 0]
             vectors.append(vector)
-            if attended.sampling is not None:
-                samples.append(attended.sampling)
-        return DecoderOutput(self.dropout(torch.cat(vectors, dim=1)), join_sampling(samples))
+            steps.append(attended)
+            if attended.expected is not None:
+                means.append(self.attentional.combine(hidden, attended.expected))
+        expected = self.dropout(torch.cat(means, dim=1)) if means else None
+        return DecoderOutput(self.dropout(torch.cat(vectors, dim=1)), join_sampling(steps), expected)
 
     def start(self, memory: RecurrentMemory) -> LuongState:
         hidden = memory.final[-1][0]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from seq2seq.errors import UserError
-from seq2seq.interfaces import SampledAttention
+from seq2seq.interfaces import AttentionOutput, SampledAttention
 from seq2seq.kernels.dropout import Dropout
 from seq2seq.layers.embedding import Embedding
 from seq2seq.layers.recurrent import LayerState, RecurrentEncoder, RecurrentLayer
@@ -92,8 +92,9 @@ def select_layers(layers: LayerStates, rows: Tensor) -> LayerStates:
     return tuple(tuple(tensor.index_select(0, rows) for tensor in layer) for layer in layers)
 
 
-def join_sampling(records: Sequence[SampledAttention]) -> SampledAttention | None:
-    """Records of successive steps, entries (B, 1) -> one with entries (B, T); None without any."""
+def join_sampling(steps: Sequence[AttentionOutput]) -> SampledAttention | None:
+    """Attention of successive steps, Q = 1 -> its sampling record, entries (B, T); None without any."""
+    records = [step.sampling for step in steps if step.sampling is not None]
     if not records:
         return None
     return SampledAttention(

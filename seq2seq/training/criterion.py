@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from seq2seq.attention import reinforce_loss, reward_to_go
+from seq2seq.attention import reinforce_loss
 from seq2seq.errors import UserError
 from seq2seq.interfaces import DecoderOutput, OutputLayer, SampledAttention
 from seq2seq.kernels.cross_entropy import fused_cross_entropy
 
 ENTROPY_WEIGHT = 0.01
 """Of the attention's entropy in the REINFORCE term."""
-BASELINE_DECAY = 0.9
-"""What each batch leaves of the moving average that is REINFORCE's baseline."""
+EXPECTED_SHARE = 0.5
+"""Of the loss under the expected context, where attention was sampled (Xu et al. 2015, section 4.1)."""
 
 
 @dataclass(frozen=True)
@@ -28,47 +28,44 @@ class Loss:
 
 
 class Criterion(nn.Module):
-    """Training loss: label-smoothed cross-entropy over real tokens, plus REINFORCE where attention was sampled.
+    """Training loss: label-smoothed cross-entropy over real tokens. Where attention was sampled, it is
 
-    The REINFORCE term is `attention.reinforce_loss` with the log-likelihood of this and all later tokens as reward,
-    and a moving average of the log-likelihood of a token, times the tokens to come, as baseline. The average is part of
-    the state.
+        (1 - EXPECTED_SHARE) (cross-entropy + REINFORCE) + EXPECTED_SHARE (cross-entropy under the expected context).
+
+    The REINFORCE term is `attention.reinforce_loss` with a token's own log-likelihood as reward and its log-likelihood
+    under the expected context as baseline (Deng et al. 2018, section 4). The baseline is as good or bad as the token is
+    easy or hard, so that what remains is due to the choice. Later tokens are no part of the reward: without input
+    feeding they do not depend on the choice and the gradient is unbiased; with it the choice's effect on them is left
+    out. The expected context stands for the half of the time in which Xu et al. attend softly; it shows the scores
+    every position before they favor one.
     """
-
-    baseline: Tensor
 
     def __init__(self, smoothing: float = 0.1) -> None:
         super().__init__()
         if not 0 <= smoothing < 1:
             raise UserError(f"label_smoothing must be at least 0 and below 1, got {smoothing}")
         self.smoothing = smoothing
-        self.register_buffer("baseline", torch.tensor(float("nan")))
 
     def forward(self, decoded: DecoderOutput, output: OutputLayer, target: Tensor, mask: Tensor) -> Loss:
         """decoded: features (B, T, D) and any sampling record; target (B, T) ids, mask (B, T) real tokens."""
         rows = mask.flatten().nonzero().squeeze(1)
-        features = decoded.features.flatten(0, 1).index_select(0, rows)
         target = target.flatten().index_select(0, rows)
         smoothing = self.smoothing if self.training else 0.0
-        loss, nll = fused_cross_entropy(features, output.weight, output.bias, target, smoothing)
-        if decoded.sampling is not None and self.training:
-            loss = loss + self._reinforce(decoded.sampling, -_unpacked(nll, rows, mask), mask)
-        return Loss(loss, nll.sum(), mask.sum())
 
-    def _reinforce(self, sampling: SampledAttention, reward: Tensor, mask: Tensor) -> Tensor:
-        """reward (B, T): each token's log-likelihood."""
-        tokens = mask.to(reward.dtype)
-        mean = reward.sum() / tokens.sum().clamp(min=1)
-        baseline = torch.where(self.baseline.isnan(), mean, self.baseline)
-        moved = baseline + (1 - BASELINE_DECAY) * (mean - baseline)
-        self.baseline.copy_(torch.where(mean.isfinite(), moved, self.baseline))  # an update that is skipped leaves it
-        return reinforce_loss(
-            sampling,
-            reward_to_go(reward, mask),
-            reward_to_go(tokens, mask) * baseline,
-            ENTROPY_WEIGHT,
-            mask,
-        )
+        def cross_entropy(features: Tensor) -> tuple[Tensor, Tensor]:
+            features = features.flatten(0, 1).index_select(0, rows)
+            return fused_cross_entropy(features, output.weight, output.bias, target, smoothing)
+
+        loss, nll = cross_entropy(decoded.features)
+        if decoded.sampling is not None and decoded.expected is not None and self.training:
+            expected_loss, expected_nll = cross_entropy(decoded.expected)
+            sampling = SampledAttention(
+                decoded.sampling.log_probability.flatten().index_select(0, rows),
+                decoded.sampling.entropy.flatten().index_select(0, rows),
+            )
+            sampled_loss = loss + reinforce_loss(sampling, -nll, -expected_nll, ENTROPY_WEIGHT)
+            loss = torch.lerp(sampled_loss, expected_loss, EXPECTED_SHARE)
+        return Loss(loss, nll.sum(), mask.sum())
 
 
 def token_nll(decoded: DecoderOutput, output: OutputLayer, target: Tensor, mask: Tensor) -> Tensor:
@@ -77,9 +74,4 @@ def token_nll(decoded: DecoderOutput, output: OutputLayer, target: Tensor, mask:
     with torch.no_grad():
         features = decoded.features.flatten(0, 1).index_select(0, rows)
         _, nll = fused_cross_entropy(features, output.weight, output.bias, target.flatten().index_select(0, rows))
-        return _unpacked(nll, rows, mask)
-
-
-def _unpacked(values: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
-    """values (N,) of the real tokens at flat positions `rows` -> (B, T), zero elsewhere."""
-    return values.new_zeros(mask.numel()).index_copy_(0, rows, values).view(mask.shape)
+        return nll.new_zeros(mask.numel()).index_copy_(0, rows, nll).view(mask.shape)

@@ -6,17 +6,21 @@ import pytest
 import torch
 
 from seq2seq.attention import (
+    AdditiveScore,
     Attention,
     DotScore,
     GeneralScore,
     HardAlignment,
+    SoftAlignment,
+    alignments,
     lengths_to_mask,
     masked_softmax,
     reinforce_loss,
-    reward_to_go,
 )
 from seq2seq.errors import UserError
-from seq2seq.interfaces import SampledAttention
+from seq2seq.interfaces import PAD, SampledAttention
+from seq2seq.models import create_bahdanau, create_conditional_gru, create_luong
+from seq2seq.training.criterion import ENTROPY_WEIGHT, EXPECTED_SHARE, Criterion
 
 
 def test_positions_are_sampled_by_their_weights():
@@ -96,6 +100,11 @@ def test_straight_through_does_not_return_noise_off_the_choice():
         torch.randn(2, 50, 4), attention.prepare(values, lengths_to_mask(torch.tensor([5, 2]), 5))
     )
     assert torch.all((output.weights == 0) | (output.weights == 1))
+
+
+def reward_to_go(rewards):
+    """(B, T) -> (B, T), detached: each token's reward and those of all later ones."""
+    return rewards.detach().flip(1).cumsum(1).flip(1)
 
 
 class TwoSteps:
@@ -203,24 +212,100 @@ def test_a_baseline_lowers_the_variance():
     assert spread(torch.tensor([[-5.0]])) < 0.05 * spread(0.0)
 
 
-def test_entropy_and_mask():
-    log_probability = torch.tensor([[-1.0, -2.0]], dtype=torch.float64, requires_grad=True)
-    entropy = torch.tensor([[0.5, 0.7]], dtype=torch.float64, requires_grad=True)
+def test_entropy_and_constants():
+    log_probability = torch.tensor([[-1.0, -2.0]], requires_grad=True)
+    entropy = torch.tensor([[0.5, 0.7]], requires_grad=True)
     reward = torch.tensor([[3.0, 4.0]], requires_grad=True)
     baseline = torch.tensor([[1.0]], requires_grad=True)
     sampling = SampledAttention(log_probability, entropy)
-    loss = reinforce_loss(sampling, reward, baseline, entropy_weight=0.1, mask=torch.tensor([[True, False]]))
-    assert loss.item() == pytest.approx(-(2 * -1.0 + 0.1 * 0.5))
+    loss = reinforce_loss(sampling, reward, baseline, entropy_weight=0.1)
+    assert loss.item() == pytest.approx(-(2 * -1.0 + 3 * -2.0 + 0.1 * 1.2))
     loss.backward()
-    assert log_probability.grad.tolist() == [[-2.0, 0.0]]
-    assert entropy.grad[0].tolist() == pytest.approx([-0.1, 0.0])
+    assert log_probability.grad.tolist() == [[-2.0, -3.0]]
+    assert entropy.grad[0].tolist() == pytest.approx([-0.1, -0.1])
     assert reward.grad is None and baseline.grad is None
 
 
-def test_reward_to_go_by_hand():
-    rewards = torch.tensor([[1.0, 2.0, 4.0], [1.0, 2.0, 99.0]], requires_grad=True)
-    going = reward_to_go(rewards, lengths_to_mask(torch.tensor([3, 2]), 3))
-    assert going.tolist() == [[7, 6, 4], [3, 2, 0]] and not going.requires_grad
+SOURCE, TARGET_IN, TARGET_OUT = torch.tensor([[5, 6, 3]]), torch.tensor([[2, 4]]), torch.tensor([[4, 3]])
+SIZES = {"source_vocabulary": 8, "target_vocabulary": 6, "joint_vocabulary": False, "dropout": 0.0}
+
+
+def tiny(build, alignment, **more):
+    torch.manual_seed(10)
+    model = build(attention=Attention(AdditiveScore(4, 4, 3), alignment), width=4, embedding_width=4, **SIZES, **more)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter)
+    return model.double()
+
+
+def test_mean_of_the_training_loss_s_gradient_is_exact_without_input_feeding(monkeypatch):
+    """All nine pairs of choices, weighted by their probability, against the expectation written out."""
+    model = tiny(create_luong, HardAlignment(), input_feeding=False)
+    mask = torch.ones(1, 2, dtype=torch.bool)
+    parameters = list(model.parameters())
+
+    def decode():
+        return model.decode(TARGET_IN, model.encode(SOURCE, SOURCE != PAD))
+
+    mean, nll = [torch.zeros_like(parameter) for parameter in parameters], 0.0
+    for choices in itertools.product(range(3), repeat=2):
+        monkeypatch.setattr(alignments, "_sample", lambda _, choices=choices: torch.tensor(choices).view(1, 2, 1))
+        decoded = decode()
+        loss = Criterion(0.0)(decoded, model.output, TARGET_OUT, mask)
+        probability = decoded.sampling.log_probability.sum().exp().detach()
+        nll += probability * loss.nll
+        for total, gradient in zip(mean, torch.autograd.grad(loss.loss, parameters), strict=True):
+            total += probability * gradient
+
+    decoder, memory = model.decoder, model.encode(SOURCE, SOURCE != PAD)
+    start = decoder.start(memory)
+    hidden, _ = decoder.stack(decoder.embedding(TARGET_IN), start.layers)
+    attentional, values = decoder.attentional, memory.values[0]
+    weights = torch.softmax(attentional.attention.score(hidden, start.memory.keys), -1)[0]  # (2, 3)
+    by_position = attentional.combine(hidden[0].unsqueeze(1), values.unsqueeze(0))  # (2, 3, D)
+    by_mean = attentional.combine(hidden[0], weights @ values)
+
+    def log_likelihood(features, place):
+        return torch.log_softmax(model.output(features), -1)[..., TARGET_OUT[0, place]]
+
+    exact_nll, exact = 0.0, 0.0
+    for t in range(2):
+        expectation = (weights[t] * log_likelihood(by_position[t], t)).sum()
+        entropy = -(weights[t] * weights[t].log()).sum()
+        exact_nll = exact_nll - expectation
+        sampled = -expectation - ENTROPY_WEIGHT * entropy
+        exact = exact + (1 - EXPECTED_SHARE) * sampled - EXPECTED_SHARE * log_likelihood(by_mean[t], t)
+    torch.testing.assert_close(nll, exact_nll.detach())
+    for own, gradient in zip(mean, torch.autograd.grad(exact, parameters), strict=True):
+        torch.testing.assert_close(own, gradient)
+
+
+MODELS = [
+    (create_bahdanau, {}),
+    (create_bahdanau, {"layers": 2}),
+    (create_luong, {}),
+    (create_luong, {"input_feeding": False}),
+    (create_conditional_gru, {"encoder_width": 4, "context_dropout": 0.0, "output_dropout": 0.0}),
+]
+
+
+@pytest.mark.parametrize(("build", "more"), MODELS)
+def test_expected_features_of_a_first_step_are_soft_attention_s(build, more):
+    soft, hard = tiny(build, SoftAlignment(), **more), tiny(build, HardAlignment(), **more)
+    one, other = (model.decode(TARGET_IN, model.encode(SOURCE, SOURCE != PAD)) for model in (soft, hard))
+    torch.testing.assert_close(other.expected[:, 0], one.features[:, 0])
+    assert not torch.allclose(other.features[:, 0], one.features[:, 0])
+    assert one.sampling is None and one.expected is None
+
+
+@pytest.mark.parametrize(("build", "more"), MODELS)
+def test_expected_features_are_the_sampled_ones_where_there_is_no_choice(build, more):
+    source = torch.tensor([[3, PAD], [3, PAD]])
+    target = torch.tensor([[2, 4, 5], [2, 5, 4]])
+    model = tiny(build, HardAlignment(), **more)
+    decoded = model.decode(target, model.encode(source, source != PAD))
+    torch.testing.assert_close(decoded.expected, decoded.features)
+    assert not decoded.sampling.entropy.any()
 
 
 def test_unknown_estimator():

@@ -122,6 +122,7 @@ def test_gradient_reaches_every_parameter(model: Model, request):
     loss = model.logits(output.features).log_softmax(-1)[..., 4].sum()
     if output.sampling is not None:
         assert output.sampling.log_probability.shape == output.sampling.entropy.shape == target_in.shape
+        assert output.expected.shape == output.features.shape
         loss = loss + (output.sampling.log_probability * torch.arange(1.0, 1 + target_in.shape[1])).sum()
         loss = loss + output.sampling.entropy.sum()
     loss.backward()

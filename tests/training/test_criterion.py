@@ -3,12 +3,11 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from precision import float32_approx
 
 from seq2seq.errors import UserError
 from seq2seq.interfaces import DecoderOutput, SampledAttention
 from seq2seq.layers.output import OutputLayer
-from seq2seq.training.criterion import BASELINE_DECAY, ENTROPY_WEIGHT, Criterion, token_nll
+from seq2seq.training.criterion import ENTROPY_WEIGHT, Criterion, token_nll
 
 
 def gradients(loss: torch.Tensor, *parameters: torch.Tensor) -> list[torch.Tensor]:
@@ -44,38 +43,28 @@ class TestCriterion:
         expected = F.cross_entropy(output(features).flatten(0, 1), target.flatten(), reduction="none").view(2, 3)
         torch.testing.assert_close(nll, torch.where(mask, expected, 0.0))
 
-    def test_reinforce_term(self) -> None:
-        """Token by token: advantage = later log-likelihood less what the moving average expects of as many tokens."""
+    def test_sampled_attention_by_hand(self) -> None:
+        """Half the loss under the expected context, half under the choice with its advantage over that."""
         features, output, target, mask = self.batch()
-        logs = torch.randn(2, 3, requires_grad=True)
-        entropy = torch.rand(2, 3, requires_grad=True)
-        criterion = Criterion(0.0)
-        nll = token_nll(DecoderOutput(features), output, target, mask)
-        mean = -nll.sum().item() / 4
-        baseline = mean
-        for _ in range(2):
-            result = criterion(DecoderOutput(features, SampledAttention(logs, entropy)), output, target, mask)
-            got = gradients(result.loss, logs, entropy)
-            for b, length in enumerate([3, 1]):
-                for t in range(3):
-                    advantage = -nll[b, t:length].sum().item() - baseline * (length - t)
-                    expected = (-advantage, -ENTROPY_WEIGHT) if t < length else (0.0, 0.0)
-                    assert (got[0][b, t].item(), got[1][b, t].item()) == float32_approx(expected)
-            baseline = baseline + (1 - BASELINE_DECAY) * (mean - baseline)
-        assert criterion.baseline.item() == float32_approx(baseline)
-        assert "baseline" in criterion.state_dict()
+        expected = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
+        logs = torch.randn(2, 3, dtype=torch.float64, requires_grad=True)
+        entropy = torch.rand(2, 3, dtype=torch.float64, requires_grad=True)
+        decoded = DecoderOutput(features, SampledAttention(logs, entropy), expected)
+        result = Criterion(0.0)(decoded, output, target, mask)
+        nll, soft = (token_nll(DecoderOutput(each), output, target, mask) for each in (features, expected))
+        assert result.nll.item() == pytest.approx(nll.sum().item())
+        got = gradients(result.loss, logs, entropy, features, expected)
+        torch.testing.assert_close(got[0], torch.where(mask, (nll - soft) / 2, 0.0))
+        torch.testing.assert_close(got[1], torch.where(mask, torch.full_like(nll, -ENTROPY_WEIGHT / 2), 0.0))
+        for inputs, gradient in ((features, got[2]), (expected, got[3])):
+            loss = F.cross_entropy(output(inputs)[mask], target[mask], reduction="sum") / 2
+            torch.testing.assert_close(gradient, gradients(loss, inputs)[0])
 
-    def test_the_baseline_follows_the_reward(self) -> None:
+    def test_sampled_attention_without_training_is_the_likelihood(self) -> None:
         features, output, target, mask = self.batch()
         sampling = SampledAttention(torch.zeros(2, 3), torch.zeros(2, 3))
-        criterion = Criterion(0.0)
-        means = []
-        for scale in (1.0, 3.0):
-            result = criterion(DecoderOutput(features * scale, sampling), output, target, mask)
-            means.append(-result.nll.item() / 4)
-        assert means[0] != means[1]
-        expected = BASELINE_DECAY * means[0] + (1 - BASELINE_DECAY) * means[1]
-        assert criterion.baseline.item() == float32_approx(expected)
+        result = Criterion(0.0).eval()(DecoderOutput(features, sampling, features * 2), output, target, mask)
+        assert result.loss.item() == result.nll.item()
 
     @pytest.mark.parametrize("value", [-0.1, 1.0])
     def test_refuses_impossible_smoothing(self, value: float) -> None:

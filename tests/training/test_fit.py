@@ -12,9 +12,8 @@ from precision import assert_float32_close, float32_approx
 from toy import ToyData, history, toy_fit, toy_model
 
 from seq2seq.errors import UserError
-from seq2seq.interfaces import Batch, SampledAttention
+from seq2seq.interfaces import Batch
 from seq2seq.training.checkpoint import model_weights, read_checkpoint
-from seq2seq.training.criterion import Criterion
 from seq2seq.training.loggers import Observer
 from seq2seq.training.progress import Progress, random_state, restore_random_state, seed_everything
 from seq2seq.training.schedule import Constant, InverseSqrt
@@ -120,18 +119,6 @@ def test_a_gradient_that_is_not_finite_is_enough(tmp_path: Path) -> None:
     weight.register_hook(spoil)
     result = toy_fit(tmp_path, model=model, trainer={"max_steps": 4})
     assert (result.updates, result.skipped_updates) == (4, 1)
-
-
-def test_a_batch_that_is_skipped_leaves_the_baseline() -> None:
-    """Of REINFORCE (`hard` alignment): an infinite reward would stay in the moving average."""
-    criterion = Criterion()
-    sampling = SampledAttention(torch.zeros(1, 2, requires_grad=True), torch.zeros(1, 2, requires_grad=True))
-    mask = torch.ones(1, 2, dtype=torch.bool)
-    criterion._reinforce(sampling, torch.tensor([[-1.0, -3.0]]), mask)
-    before = criterion.baseline.clone()
-    for spoilt in (-math.inf, math.nan):
-        criterion._reinforce(sampling, torch.tensor([[-1.0, spoilt]]), mask)
-        assert torch.equal(criterion.baseline, before)
 
 
 def test_too_many_in_a_row_end_training_with_the_last_good_state(tmp_path: Path) -> None:
