@@ -18,19 +18,19 @@ from seq2seq.layers.convolution import GatedConvolution
 from seq2seq.layers.embedding import PositionedEmbedding, create_positions
 from seq2seq.models.encoder_decoder import EncoderDecoder, create_vocabulary_layers, remaining_memory
 
-HALF = math.sqrt(0.5)
-"""Scale of a sum of two terms of one variance, so that the sum has it too."""
+SQRT_HALF = math.sqrt(0.5)
+"""Scale of a sum of two terms of equal variance, which keeps that variance (section 3.5)."""
 
 INPUT_SCALE = 0.1
-"""Words and positions start with a standard deviation of about 0.1, as in the paper, so that the dot products of
-attention, which are not scaled, start near zero.
+"""Scale of words and positions: they start with a standard deviation of about 0.1, as in the paper, so that the dot
+products of attention, which are not scaled, start near zero.
 """
 
 
 class ConvolutionalEncoder(nn.Module):
-    """source (B, S) -> AttentionMemory: keys z (B, S, E), values (z + e) sqrt(1/2), with e the embedded source.
+    """Encoder: source (B, S) -> AttentionMemory of keys z (B, S, E) and values (z + e) sqrt(1/2), e the embedded words.
 
-    Padding is zeroed before each convolution, so that it looks like the end of the sentence to every window.
+    Padding is zeroed before each convolution, so that every window sees it as the end of the sentence.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class ConvolutionalEncoder(nn.Module):
         hidden = self.widen(embedded)
         for layer in self.layers:
             hidden = hidden.masked_fill(padding, 0.0)
-            hidden = (layer(hidden) + hidden) * HALF
+            hidden = (layer(hidden) + hidden) * SQRT_HALF
         keys = self.narrow(hidden)
-        return self.attention.prepare((keys + embedded) * HALF, mask, keys=keys)
+        return self.attention.prepare((keys + embedded) * SQRT_HALF, mask, keys=keys)
 
 
 class ConvolutionalDecoderLayer(nn.Module):
-    """Gated causal convolution, then attention, then the residual: sections 3.2 and 3.3.
+    """Gated causal convolution, then attention, then the residual (sections 3.2 and 3.3).
 
     d = (W h + b + g) sqrt(1/2) with g the embedded previous word, a = softmax(d^T z), and the context
     sum_j a_j (z_j + e_j) is scaled by sqrt(m) for a source of m tokens, whose uniform average has variance 1/m.
@@ -82,24 +82,24 @@ class ConvolutionalDecoderLayer(nn.Module):
     def step(
         self, inputs: Tensor, embedded: Tensor, memory: AttentionMemory, earlier: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """inputs (B, K, D), embedded (B, K, E), earlier (B, K, D, kernel - 1) -> outputs (B, K, D), weights (B, K, S)
-        and `earlier` of the next step.
+        """Run one position: inputs (B, K, D), embedded (B, K, E), earlier inputs (B, K, D, kernel - 1) -> outputs
+        (B, K, D), weights (B, K, S), and the earlier inputs of the next step.
         """
-        window = torch.cat([earlier, self.convolution.dropout(inputs).unsqueeze(-1)], dim=-1)
+        window = torch.cat([earlier, self.convolution.dropout(inputs).unsqueeze(-1)], dim=-1)  # (B, K, D, kernel)
         outputs, weights = self.attend(self.convolution.window(window), inputs, embedded, memory)
         return outputs, weights, window[..., 1:]
 
     def attend(
         self, hidden: Tensor, inputs: Tensor, embedded: Tensor, memory: AttentionMemory
     ) -> tuple[Tensor, Tensor]:
-        attended = self.attention.attend((self.query(hidden) + embedded) * HALF, memory)
+        attended = self.attention.attend((self.query(hidden) + embedded) * SQRT_HALF, memory)
         context = self.context(attended.context * memory.lengths.sqrt().unsqueeze(-1))
-        return ((hidden + context) * HALF + inputs) * HALF, attended.weights
+        return ((hidden + context) * SQRT_HALF + inputs) * SQRT_HALF, attended.weights
 
 
 @dataclass(frozen=True)
 class ConvolutionalState:
-    """earlier: one (N, D, kernel - 1) a layer, the last inputs of its convolution. position: steps taken."""
+    """earlier (N, D, kernel - 1), one per layer: the last inputs of its convolution. position: steps taken."""
 
     memory: AttentionMemory
     earlier: tuple[Tensor, ...]
@@ -111,7 +111,7 @@ class ConvolutionalState:
 
 
 class ConvolutionalDecoder(nn.Module):
-    """Layers over the previous words; every layer attends (`models.encoder_decoder.Decoder`)."""
+    """Decoder (`encoder_decoder.Decoder`) of causal convolutions over the previous words; every layer attends."""
 
     def __init__(
         self,
@@ -141,25 +141,24 @@ class ConvolutionalDecoder(nn.Module):
         return DecoderOutput(self.dropout(self.narrow(hidden)))
 
     def start(self, memory: AttentionMemory) -> ConvolutionalState:
-        nothing = memory.values.new_zeros(memory.values.shape[0], *self.history)
-        return ConvolutionalState(memory, (nothing,) * len(self.layers), 0)
+        zeros = memory.values.new_zeros(memory.values.shape[0], *self.history)
+        return ConvolutionalState(memory, (zeros,) * len(self.layers), 0)
 
     def step(self, tokens: Tensor, state: ConvolutionalState) -> tuple[Tensor, ConvolutionalState, Tensor]:
         sentences = state.memory.mask.shape[0]
-        embedded = self.embed(tokens.unsqueeze(1), state.position) * INPUT_SCALE
-        embedded = embedded.view(sentences, -1, embedded.shape[-1])
+        embedded = self.embed(tokens.unsqueeze(1), state.position) * INPUT_SCALE  # (N, 1, E)
+        embedded = embedded.view(sentences, -1, embedded.shape[-1])  # (B, K, E)
         hidden = self.widen(embedded)
         all_weights, all_earlier = [], []
         layers = cast("Iterable[ConvolutionalDecoderLayer]", self.layers)
         for layer, earlier in zip(layers, state.earlier, strict=True):
-            hidden, weights, earlier = layer.step(
-                hidden, embedded, state.memory, earlier.view(*hidden.shape, earlier.shape[-1])
-            )
-            all_weights.append(weights.flatten(0, 1))
+            earlier = earlier.view(*hidden.shape, earlier.shape[-1])  # (N, D, kernel - 1) -> (B, K, D, kernel - 1)
+            hidden, weights, earlier = layer.step(hidden, embedded, state.memory, earlier)
+            all_weights.append(weights.flatten(0, 1))  # (N, S)
             all_earlier.append(earlier.flatten(0, 1))
-        features = self.dropout(self.narrow(hidden)).flatten(0, 1)
+        features = self.dropout(self.narrow(hidden)).flatten(0, 1)  # (N, E)
         next_state = ConvolutionalState(state.memory, tuple(all_earlier), state.position + 1)
-        return features, next_state, torch.stack(all_weights, dim=1)
+        return features, next_state, torch.stack(all_weights, dim=1)  # (N, layers, S): each layer as a head
 
 
 def create_conv(
@@ -178,13 +177,14 @@ def create_conv(
     maximum_positions: int = 1024,
     tie_embeddings: bool = True,
 ) -> EncoderDecoder:
-    """encoder_layers, decoder_layers: where they differ from `layers`. kernel: odd. dropout: on embedded tokens, on
-    each convolution's inputs and on the features.
+    """Create a convolutional model.
 
-    positions: "learned" (the first maximum_positions, as in the paper), "sinusoidal" (which have no longest) or "none".
+    encoder_layers, decoder_layers: None for `layers`. kernel: odd. dropout: on embedded tokens, on each convolution's
+    inputs and on the features. positions: "learned" (the first maximum_positions, as in the paper), "sinusoidal"
+    (without limit) or "none".
 
-    Two things of the paper are not done: it scales the gradients of the encoder's layers by the number of attention
-    mechanisms, one a decoder layer (section 3.4), and it normalises weights (Salimans and Kingma 2016).
+    Two parts of the paper are left out: scaling the gradients of the encoder's layers by the number of decoder layers
+    (section 3.4), and weight normalization (Salimans and Kingma 2016).
     """
     encoder_layers = layers if encoder_layers is None else encoder_layers
     decoder_layers = layers if decoder_layers is None else decoder_layers
@@ -194,10 +194,11 @@ def create_conv(
         raise UserError(f"widths must be positive, got width={width} and embedding_width={embedding_width}")
     if positions == "rotary":
         raise UserError("positions='rotary' needs self-attention; choose sinusoidal, learned or none")
-    sides = [create_positions(positions, embedding_width, None, maximum_positions) for _ in range(2)]
-    for side in sides:
-        for vectors in side.parameters():
-            nn.init.normal_(vectors)  # learned positions start as large as words do
+    source_positions, target_positions = (
+        create_positions(positions, embedding_width, None, maximum_positions) for _ in range(2)
+    )
+    for vectors in (*source_positions.parameters(), *target_positions.parameters()):
+        nn.init.normal_(vectors)  # learned positions start with the variance of words
     source, target, output = create_vocabulary_layers(
         source_vocabulary,
         target_vocabulary,
@@ -208,29 +209,15 @@ def create_conv(
         word_dropout,
     )
     attention = Attention(DotScore(), SoftAlignment())
-    encoder = ConvolutionalEncoder(
-        PositionedEmbedding(source, sides[0], dropout),
-        attention,
-        embedding_width,
-        width,
-        encoder_layers,
-        kernel,
-        dropout,
-    )
-    decoder = ConvolutionalDecoder(
-        PositionedEmbedding(target, sides[1], dropout),
-        attention,
-        embedding_width,
-        width,
-        decoder_layers,
-        kernel,
-        dropout,
-    )
+    source_embed = PositionedEmbedding(source, source_positions, dropout)
+    target_embed = PositionedEmbedding(target, target_positions, dropout)
+    encoder = ConvolutionalEncoder(source_embed, attention, embedding_width, width, encoder_layers, kernel, dropout)
+    decoder = ConvolutionalDecoder(target_embed, attention, embedding_width, width, decoder_layers, kernel, dropout)
     return EncoderDecoder(encoder, decoder, output, attends=True)
 
 
 def _linear(inputs: int, outputs: int, dropout: float) -> nn.Linear:
-    """Its weights are N(0, sqrt((1 - dropout) / inputs)), where dropout is that on the inputs (section 3.5)."""
+    """Create a linear layer with weights N(0, sqrt((1 - dropout) / inputs)), for dropout on inputs (section 3.5)."""
     linear = nn.Linear(inputs, outputs)
     nn.init.normal_(linear.weight, std=math.sqrt((1 - dropout) / inputs))
     nn.init.zeros_(linear.bias)

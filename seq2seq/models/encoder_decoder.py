@@ -1,4 +1,4 @@
-"""What every model is made of: an encoder, a decoder and an output layer."""
+"""Parts of every model: an encoder, a decoder and an output layer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from seq2seq.layers.positions import LearnedPositions
 
 
 class Decoder(Protocol):
-    """The decoder's half of `interfaces.Model`, same contract."""
+    """Decoder's half of `interfaces.Model`, with the same contract."""
 
     def __call__(self, target_in: Tensor, memory: Any, target_mask: Tensor | None = None) -> DecoderOutput: ...
 
@@ -27,9 +27,9 @@ class Decoder(Protocol):
 
 
 class EncoderDecoder(nn.Module):
-    """A model (`interfaces.Model`) from its parts, each a module.
+    """Model (`interfaces.Model`) composed of its parts, each a module.
 
-    encoder(source (B, S), mask (B, S)) -> memory; decoder as in `Decoder`. attends: whether `step` returns weights.
+    encoder: source (B, S), mask (B, S) -> memory. decoder: see `Decoder`. attends: True if `step` returns weights.
     """
 
     def __init__(
@@ -40,8 +40,8 @@ class EncoderDecoder(nn.Module):
         self.decoder: Decoder = decoder
         self.output = output
         self.attends = attends
-        self.longest_source = _longest(encoder)
-        self.longest_output = _longest(decoder)
+        self.longest_source = _learned_positions(encoder)
+        self.longest_output = _learned_positions(decoder)
 
     def encode(self, source: Tensor, mask: Tensor) -> Any:
         return self.encoder(source, mask)
@@ -60,7 +60,8 @@ class EncoderDecoder(nn.Module):
         return logits
 
 
-def _longest(part: Any) -> int | None:
+def _learned_positions(part: Any) -> int | None:
+    """Most tokens, without EOS, for which `part` has learned positions; None where it has no such limit."""
     learned = [layer.maximum for layer in part.modules() if isinstance(layer, LearnedPositions)]
     return min(learned) - 1 if learned else None
 
@@ -74,10 +75,11 @@ def create_vocabulary_layers(
     width: int,
     word_dropout: float,
 ) -> tuple[Embedding, Embedding, OutputLayer]:
-    """Source embedding, target embedding, output layer over features of `width`; word_dropout as in `Embedding`.
+    """Create source embedding, target embedding, and an output layer over features of `width`.
 
-    Tied, target embedding and output layer are one matrix, and with a joint vocabulary the source embedding too
-    (Press and Wolf 2017; Vaswani et al. 2017, section 3.4). Embedded tokens have unit variance.
+    With tie_embeddings, target embedding and output layer share one matrix, and with a joint vocabulary the source
+    embedding shares it too (Press and Wolf 2017; Vaswani et al. 2017, section 3.4). Embedded tokens have unit variance.
+    word_dropout: see `Embedding`.
     """
     if tie_embeddings and embedding_width != width:
         raise UserError(
@@ -98,7 +100,7 @@ def create_vocabulary_layers(
 
 
 def remaining_sentences(rows: Tensor, sentences: int, beams: int) -> Tensor | None:
-    """Which sentences the lines of `State.select`'s rows (B', K') belong to: (B',), or None if none has left.
+    """Return the sentences (B',) of the lines of `State.select`'s rows (B', K'), or None if none has left.
 
     sentences and beams are the old B and K.
     """
@@ -106,7 +108,7 @@ def remaining_sentences(rows: Tensor, sentences: int, beams: int) -> Tensor | No
 
 
 def remaining_memory(memory: AttentionMemory, rows: Tensor, count: int) -> AttentionMemory:
-    """What the sentences that rows (B', K') name among `count` old rows attend to."""
+    """Return the memory of the sentences that rows (B', K') belong to, `count` being the old number of rows."""
     sentences = len(memory.mask)
     remaining = remaining_sentences(rows, sentences, count // sentences)
     return memory if remaining is None else memory.select(remaining)

@@ -1,6 +1,6 @@
-"""The fixed-context encoder-decoder: everything the decoder learns of the source passes through one fixed-size vector.
+"""The fixed-context encoder-decoder, in which the source reaches the decoder only as a vector of fixed size.
 
-This is the bottleneck that attention removed. Cho et al. 2014 show the vector to the decoder at every step; Sutskever
+This is the bottleneck that attention removed. Cho et al. 2014 give the vector to the decoder at every step, Sutskever
 et al. 2014 only as the initial state.
 """
 
@@ -28,7 +28,7 @@ from seq2seq.models.recurrent_parts import (
 
 @dataclass(frozen=True)
 class FixedContext:
-    """final: each encoder layer's final state, tensors (B, D). mask (B, S) serves only to count tokens."""
+    """final: each encoder layer's final state, tensors (B, D). mask (B, S) is kept only to count tokens."""
 
     final: LayerStates
     mask: Tensor
@@ -36,7 +36,7 @@ class FixedContext:
 
 @dataclass(frozen=True)
 class FixedContextState:
-    """layers: tensors (N, D). context (B, D): the source's summary, shared by a sentence's rows."""
+    """layers: tensors (N, D). context (B, D), shared by a sentence's rows."""
 
     layers: LayerStates
     context: Tensor
@@ -49,7 +49,7 @@ class FixedContextState:
 
 
 class FixedContextEncoder(nn.Module):
-    """Keeps nothing of the source but final states. `reverse` reads each sentence's real tokens backwards."""
+    """Encoder that keeps only final states. reverse: read each sentence's real tokens backwards."""
 
     def __init__(self, reader: SourceReader, reverse: bool) -> None:
         super().__init__()
@@ -63,8 +63,10 @@ class FixedContextEncoder(nn.Module):
 
 
 class EveryStepDecoder(nn.Module):
-    """The summary c (the top layer's final hidden state) sets the initial state, tanh(V c), enters the first layer's
-    gates beside the previous word's embedding at every step, and enters the readout (Cho et al. 2014).
+    """Decoder that sees the context at every step (Cho et al. 2014).
+
+    The context c, the encoder's top final hidden state, sets the initial state, tanh(V c), enters the first layer's
+    gates beside the previous word's embedding at every step, and enters the readout.
     """
 
     def __init__(
@@ -87,21 +89,22 @@ class EveryStepDecoder(nn.Module):
 
     def step(self, tokens: Tensor, state: FixedContextState) -> tuple[Tensor, FixedContextState, None]:
         sentences, beams = state.context.shape[0], tokens.shape[0] // state.context.shape[0]
-        context = state.context.unsqueeze(1).expand(sentences, beams, -1).flatten(0, 1)
+        context = state.context.unsqueeze(1).expand(sentences, beams, -1).flatten(0, 1)  # (B, D) -> (N, D)
         features, layers = self._run(tokens.unsqueeze(1), context, state.layers)
         return features[:, 0], replace(state, layers=layers), None
 
     def _run(self, tokens: Tensor, context: Tensor, layers: LayerStates) -> tuple[Tensor, LayerStates]:
         """tokens (N, T), context (N, D) -> features (N, T, D), states after the last step."""
         embedded = self.dropout(self.embedding(tokens))
-        context = context.unsqueeze(1).expand(-1, tokens.shape[1], -1)
+        context = context.unsqueeze(1).expand(-1, tokens.shape[1], -1)  # (N, T, D)
         outputs, layers = self.stack(torch.cat([embedded, context], dim=-1), layers)
         return self.dropout(self.readout(outputs, context, embedded)), layers
 
 
 class InitialStateDecoder(nn.Module):
-    """Each layer starts from the encoder's final state of the same layer, and sees the source no more (Sutskever et al.
-    2014). Features are the top layer's hidden states.
+    """Decoder whose layers start from the encoder's final states and see no more of the source (Sutskever et al. 2014).
+
+    Features are the top layer's hidden states.
     """
 
     def __init__(self, embedding: Embedding, stack: RecurrentStack, dropout: float) -> None:
@@ -142,11 +145,11 @@ def create_rnn(
     word_dropout: float = 0.0,
     tie_embeddings: bool = True,
 ) -> EncoderDecoder:
-    """The fixed-context model.
+    """Create a fixed-context model.
 
-    embedding_width None: width. cell: "gru" or "lstm". context: "every_step" (Cho et al. 2014) or "initial_state"
+    embedding_width: None for `width`. cell: "gru" or "lstm". context: "every_step" (Cho et al. 2014) or "initial_state"
     (Sutskever et al. 2014, whose model also has reverse_source=true, bidirectional=false, cell="lstm", layers=4).
-    readout: "tanh" or "maxout"; with context="initial_state" there is none, and it stays "tanh".
+    readout: "tanh" or "maxout"; context="initial_state" has no readout and needs "tanh", the default.
     """
     embedding_width = width if embedding_width is None else embedding_width
     source_embedding, target_embedding, output = create_vocabulary_layers(

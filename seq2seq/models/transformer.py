@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 from torch import Tensor, nn
@@ -28,7 +29,7 @@ class TransformerMemory:
 
 @dataclass(frozen=True)
 class TransformerState:
-    """Past keys and values, and for each layer the keys and values (B, H, S, d) of the source, mask (B, S)."""
+    """cache: past keys and values. source: each layer's keys and values (B, H, S, d) of the source. mask (B, S)."""
 
     cache: KeyValueCache
     source: tuple[tuple[Tensor, Tensor], ...]
@@ -44,7 +45,10 @@ class TransformerState:
 
 
 class TransformerEncoder(nn.Module):
-    """source (B, S), mask (B, S) -> TransformerMemory. norm: the last one, or the identity after post-norm layers."""
+    """Encoder: source (B, S), mask (B, S) -> TransformerMemory.
+
+    norm: applied to the last layer's output; the identity after post-norm layers.
+    """
 
     def __init__(
         self,
@@ -68,7 +72,7 @@ class TransformerEncoder(nn.Module):
 
 
 class TransformerDecoder(nn.Module):
-    """`models.encoder_decoder.Decoder`. `step` returns the weights of every head of layer `alignment_layer`."""
+    """Decoder (`encoder_decoder.Decoder`) whose `step` returns the weights of every head of layer `alignment_layer`."""
 
     def __init__(
         self,
@@ -96,16 +100,16 @@ class TransformerDecoder(nn.Module):
         layers = cast("Iterable[TransformerDecoderLayer]", self.layers)
         projected = (layer.cross_attention.project_memory(memory.values) for layer in layers)
         source = tuple((keys.contiguous(), values.contiguous()) for keys, values in projected)
-        batch, heads, _, width = source[0][0].shape
-        cache = KeyValueCache.start(len(self.layers), batch, heads, width, like=memory.values)
+        batch, heads, _, head_width = source[0][0].shape
+        cache = KeyValueCache.start(len(self.layers), batch, heads, head_width, like=memory.values)
         return TransformerState(cache, source, memory.mask)
 
     def step(self, tokens: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState, Tensor | None]:
         offset, sentences = state.cache.steps, state.mask.shape[0]
         cache = state.cache.extend()
         rotation = None if self.rotary is None else self.rotary(1, offset)
-        hidden = self.embed(tokens.unsqueeze(1), offset)
-        hidden = hidden.view(sentences, -1, hidden.shape[-1])
+        hidden = self.embed(tokens.unsqueeze(1), offset)  # (N, 1, D)
+        hidden = hidden.view(sentences, -1, hidden.shape[-1])  # (B, K, D)
         weights = None
         layers = cast("Iterable[TransformerDecoderLayer]", self.layers)
         for number, (layer, (keys, values)) in enumerate(zip(layers, state.source, strict=True)):
@@ -113,7 +117,7 @@ class TransformerDecoder(nn.Module):
             hidden, seen = layer.step(hidden, cache, number, keys, values, state.mask, rotation, shown)
             weights = seen if shown else weights
         if weights is not None:
-            weights = weights.transpose(1, 2).flatten(0, 1)
+            weights = weights.transpose(1, 2).flatten(0, 1)  # (B, H, K, S) -> (N, H, S)
         return self.norm(hidden).flatten(0, 1), TransformerState(cache, state.source, state.mask), weights
 
 
@@ -139,12 +143,13 @@ def create_transformer(
     alignment_layer: int = -1,
     tie_embeddings: bool = True,
 ) -> EncoderDecoder:
-    """encoder_layers, decoder_layers: where they differ from `layers`. dropout: on sublayers' results and on embedded
-    tokens (section 5.4). norm: "pre" (with a last norm on both sides) or "post", as in the paper.
+    """Create a Transformer.
 
-    positions: "sinusoidal", "learned" (the first maximum_positions), "rotary" or "none". position_width: None adds
-    them to the embeddings, a number puts so many features beside the embeddings'. window: radius of restricted
-    self-attention, None for full. alignment_layer: the decoder layer whose attention is shown, counted as in a list.
+    encoder_layers, decoder_layers: None for `layers`. dropout: on sublayers' results and on embedded tokens (section
+    5.4). norm: "pre" (with a last norm on both sides) or "post", as in the paper. positions: "sinusoidal", "learned"
+    (the first maximum_positions), "rotary" or "none". position_width: None adds positions to embeddings, a number gives
+    that many of the features to them. window: radius of restricted self-attention, None for full. alignment_layer: the
+    decoder layer whose attention is returned; -1 is the last.
     """
     encoder_layers = layers if encoder_layers is None else encoder_layers
     decoder_layers = layers if decoder_layers is None else decoder_layers
@@ -154,33 +159,34 @@ def create_transformer(
         raise UserError(f"norm={norm!r} is unknown; choose pre or post")
     if not -decoder_layers <= alignment_layer < decoder_layers:
         raise UserError(f"alignment_layer={alignment_layer} does not exist among {decoder_layers} decoder layers")
-    sides = [create_positions(positions, width, position_width, maximum_positions) for _ in range(2)]
+    source_positions, target_positions = (
+        create_positions(positions, width, position_width, maximum_positions) for _ in range(2)
+    )
     rotary = RotaryPositions(width // heads) if positions == "rotary" else None
     source, target, output = create_vocabulary_layers(
         source_vocabulary,
         target_vocabulary,
         joint_vocabulary,
         tie_embeddings,
-        sides[0].embedding_width,
+        source_positions.embedding_width,
         width,
         word_dropout,
     )
-    sizes = (width, heads, feedforward_width, norm, dropout, attention_dropout, activation_dropout, window)
+    dropouts = (dropout, attention_dropout, activation_dropout)
+    encoder_layer = partial(TransformerEncoderLayer, width, heads, feedforward_width, norm, *dropouts, window)
+    decoder_layer = partial(TransformerDecoderLayer, width, heads, feedforward_width, norm, *dropouts, window)
+    last_norm = partial(LayerNorm, width) if norm == "pre" else nn.Identity
     encoder = TransformerEncoder(
-        PositionedEmbedding(source, sides[0], dropout),
+        PositionedEmbedding(source, source_positions, dropout),
         rotary,
-        [TransformerEncoderLayer(*sizes) for _ in range(encoder_layers)],
-        _last_norm(norm, width),
+        [encoder_layer() for _ in range(encoder_layers)],
+        last_norm(),
     )
     decoder = TransformerDecoder(
-        PositionedEmbedding(target, sides[1], dropout),
+        PositionedEmbedding(target, target_positions, dropout),
         rotary,
-        [TransformerDecoderLayer(*sizes) for _ in range(decoder_layers)],
-        _last_norm(norm, width),
+        [decoder_layer() for _ in range(decoder_layers)],
+        last_norm(),
         alignment_layer % decoder_layers,
     )
     return EncoderDecoder(encoder, decoder, output, attends=True)
-
-
-def _last_norm(norm: str, width: int) -> nn.Module:
-    return LayerNorm(width) if norm == "pre" else nn.Identity()

@@ -1,4 +1,4 @@
-"""Transformer layers (Vaswani et al. 2017), with normalisation before or after each sublayer."""
+"""Transformer layers (Vaswani et al. 2017), with layer normalization before or after each sublayer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from seq2seq.layers.positions import Rotation
 
 
 class FeedForward(nn.Module):
-    """W_2 relu(W_1 x + b_1) + b_2 (equation 2), with dropout after the relu: (..., D) -> (..., D)."""
+    """Feed-forward sublayer, W_2 relu(W_1 x + b_1) + b_2 (equation 2), dropout after the relu: (..., D) -> (..., D)."""
 
     def __init__(self, width: int, hidden_width: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -28,13 +28,15 @@ class FeedForward(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        rows = self.hidden(inputs.flatten(0, -2))  # not a view, so that autograd lets the relu change it in place
+        rows = self.hidden(inputs.flatten(0, -2))  # (N, F), no view, so that autograd lets the relu change it in place
         outputs: Tensor = self.output(self.dropout(F.relu(rows, inplace=True)))
-        return outputs.view(inputs.shape)
+        return outputs.view(inputs.shape)  # (..., D)
 
 
 class PreNorm(nn.Module):
-    """x + dropout(sublayer(norm(x))): the sublayer reads `before(x)`, and `after(x, its result)` goes on."""
+    """Residual connection x + dropout(sublayer(norm(x))): the sublayer reads `before(x)`, `after(x, its result)` is the
+    sum.
+    """
 
     def __init__(self, width: int, dropout: float) -> None:
         super().__init__()
@@ -42,15 +44,15 @@ class PreNorm(nn.Module):
         self.rate = Dropout(dropout).rate
 
     def before(self, inputs: Tensor) -> Tensor:
-        normalised: Tensor = self.norm(inputs)
-        return normalised
+        normalized: Tensor = self.norm(inputs)
+        return normalized
 
     def after(self, inputs: Tensor, result: Tensor) -> Tensor:
         return add_dropout(inputs, result, self.rate, self.training)
 
 
 class PostNorm(nn.Module):
-    """norm(x + dropout(sublayer(x))), as in the paper; used like `PreNorm`."""
+    """Residual connection norm(x + dropout(sublayer(x))), as in the paper; used like `PreNorm`."""
 
     def __init__(self, width: int, dropout: float) -> None:
         super().__init__()
@@ -61,16 +63,19 @@ class PostNorm(nn.Module):
         return inputs
 
     def after(self, inputs: Tensor, result: Tensor) -> Tensor:
-        normalised: Tensor = self.norm(add_dropout(inputs, result, self.rate, self.training))
-        return normalised
+        normalized: Tensor = self.norm(add_dropout(inputs, result, self.rate, self.training))
+        return normalized
 
 
 RESIDUALS: dict[str, type[PreNorm] | type[PostNorm]] = {"pre": PreNorm, "post": PostNorm}
 
 
 class TransformerEncoderLayer(nn.Module):
-    """Self-attention, then a feed-forward layer (section 3.1). norm: "pre" or "post". window: radius of restricted
-    self-attention, None for all of the sentence. dropout: on the sublayers' results.
+    """Self-attention and a feed-forward layer (section 3.1).
+
+    norm: "pre" or "post", see `PreNorm` and `PostNorm`. dropout: on the sublayers' results; attention_dropout: on
+    attention weights; activation_dropout: inside the feed-forward layer. window: radius of restricted self-attention
+    (None: the whole sentence).
     """
 
     def __init__(
@@ -101,7 +106,10 @@ class TransformerEncoderLayer(nn.Module):
 
 
 class TransformerDecoderLayer(nn.Module):
-    """Causal self-attention, attention over the memory, feed-forward (section 3.1); arguments as the encoder's."""
+    """Causal self-attention, attention over the memory and a feed-forward layer (section 3.1).
+
+    Arguments are those of `TransformerEncoderLayer`.
+    """
 
     def __init__(
         self,
@@ -143,9 +151,11 @@ class TransformerDecoderLayer(nn.Module):
         rotation: Rotation | None = None,
         need_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """The next position of K rows of each sentence: inputs (B, K, D), the cache just extended and this layer's
-        number in it, keys and values (B, H, S, d) of `cross_attention.project_memory` -> (B, K, D), weights over the
-        memory (B, H, K, S) if needed.
+        """Run the next position of K rows of each sentence: inputs (B, K, D) -> (B, K, D), weights over the memory
+        (B, H, K, S) if needed.
+
+        cache: just extended; layer: this layer's number in it. keys, values (B, H, S, d): those of
+        `cross_attention.project_memory`.
         """
         attended = self.self_attention.step(self.self_attention_residual.before(inputs), cache, layer, rotation)
         hidden = self.self_attention_residual.after(inputs, attended)

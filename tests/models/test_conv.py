@@ -9,7 +9,7 @@ from seq2seq.errors import UserError
 from seq2seq.interfaces import BOS, EOS, PAD
 from seq2seq.models import create_conv
 
-HALF = math.sqrt(0.5)
+SQRT_HALF = math.sqrt(0.5)
 
 
 def create(**options):
@@ -25,7 +25,7 @@ def linear(layer, vector):
 
 
 def add(left, right):
-    return [(a + b) * HALF for a, b in zip(left, right, strict=True)]
+    return [(a + b) * SQRT_HALF for a, b in zip(left, right, strict=True)]
 
 
 def gated(layer, vectors, t, left):
