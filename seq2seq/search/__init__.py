@@ -1,4 +1,4 @@
-"""Search over a step function: greedy, beam, sampling; and forced decoding with the same scores."""
+"""Searches over a step function: greedy, beam, sampling; and forced decoding with the same scores."""
 
 from seq2seq.search.beam import BeamSearch
 from seq2seq.search.greedy import GreedySearch

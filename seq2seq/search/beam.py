@@ -23,15 +23,15 @@ from seq2seq.search.trace import Ending, Trace
 class BeamSearch(Options):
     """Beam search with a pool of finished hypotheses.
 
-    At each step the beam_size best continuations of a sentence's live hypotheses are taken, by log-probability (all
+    At each step the beam_size best continuations of a sentence's live hypotheses are kept, by log-probability (all
     have the same length). Those that end in EOS move to the pool and are ranked by score (see `Ranking`); the others
-    live on. So a beam of 1 is greedy search. A sentence's search ends when nothing lives, or when the pool holds
-    n_best hypotheses whose scores no live hypothesis can still exceed (`Ranking.bound`), or at its maximum length.
-    Cut hypotheses are returned only in place of finished ones that are missing, after them. A greater n_best searches
+    stay alive. So a beam of 1 is greedy search. A sentence's search ends when no hypothesis is alive, when the pool
+    holds n_best hypotheses whose scores no live hypothesis can still exceed (`Ranking.bound`), or at the length limit.
+    Unfinished hypotheses are returned only where finished ones are missing, after them. A greater n_best searches
     longer but never changes the hypotheses before it.
 
-    diverse_groups > 1 splits the beam into groups that are kept apart by diversity_strength (see
-    `diverse_candidates`); a hypothesis found by two groups is returned once. It needs a strength above 0.
+    diverse_groups > 1 splits the beam into groups that diversity_strength, which must then be above 0, keeps apart
+    (see `diverse_candidates`); a hypothesis found by two groups is returned once.
     """
 
     beam_size: int = 5
@@ -71,7 +71,7 @@ class BeamSearch(Options):
         return self.search(step, state, constraints, with_weights)
 
     def search(self, step: Step, state: Any, constraints: Constraints, with_weights: bool) -> list[list[Hypothesis]]:
-        """The search itself, for any beam_size (`__call__` takes the greedy loop for 1, with the same result)."""
+        """Search with any beam_size (`__call__` uses the faster loop of greedy search for 1, with the same result)."""
         source_lengths = constraints.source_lengths
         sentences, device = len(source_lengths), source_lengths.device
         ranking = self.ranking
@@ -140,9 +140,9 @@ class BeamSearch(Options):
 
 
 class Pool(NamedTuple):
-    """The best endings of A sentences so far, P each, best first; places not yet taken have score -inf.
+    """Best endings of A sentences so far, P each, best first; places not yet taken have score -inf.
 
-    step is the step of the last choice and slot its rank there.
+    step is the step of an ending's last choice, slot the rank of that choice among the step's candidates.
     """
 
     score: Tensor  # (A, P) float64
@@ -159,7 +159,7 @@ class Pool(NamedTuple):
     def cut(
         cls, ranking: Ranking, coverage: Coverage, scores: Tensor, parents: Tensor, finished: Tensor, length: int
     ) -> Pool:
-        """Live hypotheses of `length` tokens (scores (A, K)) that did not end at this step, best first."""
+        """Pool live hypotheses of `length` tokens, scores (A, K), that did not end at this step, best first."""
         sentences, beams = scores.shape
         slots = torch.arange(beams, device=scores.device).expand(sentences, beams)
         ended = torch.zeros_like(scores).scatter_add(1, parents, finished.double()) > 0
@@ -167,7 +167,7 @@ class Pool(NamedTuple):
         return cls.empty(sentences, 0, scores.device)._merge(values, scores, length - 1, slots, beams)
 
     def add(self, values: Tensor, log_probabilities: Tensor, step: int) -> Pool:
-        """With the K candidates of a step: values (A, K), -inf for those that have not finished."""
+        """Add the K candidates of a step: values (A, K), -inf for those that have not finished."""
         slots = torch.arange(values.shape[1], device=values.device).expand_as(values)
         return self._merge(values, log_probabilities, step, slots, self.score.shape[1])
 
@@ -182,7 +182,7 @@ class Pool(NamedTuple):
         )
 
     def beats(self, bound: Tensor) -> Tensor:
-        """bound (A,) -> (A,): all places are taken by scores that nothing within the bound exceeds."""
+        """bound (A,) -> (A,), True where all places are taken by scores of at least the bound."""
         return (self.score[:, -1] > NEVER) & (self.score[:, -1] >= bound)
 
     def keep(self, sentences: Tensor) -> Pool:
@@ -198,7 +198,7 @@ class Pool(NamedTuple):
 
 
 def unique(hypotheses: list[Hypothesis], count: int) -> list[Hypothesis]:
-    """The first `count` hypotheses with different tokens."""
+    """Return the first `count` hypotheses with different tokens."""
     found: dict[tuple[int, ...], Hypothesis] = {}
     for hypothesis in hypotheses:
         found.setdefault(tuple(hypothesis.tokens), hypothesis)

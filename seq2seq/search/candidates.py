@@ -1,4 +1,4 @@
-"""The k best continuations of each sentence, without sorting the vocabulary."""
+"""Best continuations of each sentence, without sorting the vocabulary."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from torch import Tensor
 from seq2seq.interfaces import PAD
 
 BLOCK = 64
+"""Tokens of a block, whose maximum decides if the block is searched."""
 
 
 def block_maxima(log_probs: Tensor) -> Tensor:
-    """(A, K, V) -> the greatest value of each block of 64 tokens, (A, K, ceil(V / 64))."""
+    """log_probs (A, K, V) -> the greatest value of each block of tokens, (A, K, ceil(V / BLOCK))."""
     whole = log_probs.shape[-1] // BLOCK * BLOCK
     maxima: Tensor = log_probs[..., :whole].unflatten(-1, (-1, BLOCK)).amax(-1)
     if whole == log_probs.shape[-1]:
@@ -20,7 +21,7 @@ def block_maxima(log_probs: Tensor) -> Tensor:
 
 
 def best_tokens(log_probs: Tensor) -> Tensor:
-    """(A, K, V) -> argmax (A, K), the lowest token among equals."""
+    """log_probs (A, K, V) -> argmax (A, K), the lowest token among equals."""
     size = log_probs.shape[-1]
     if size < 4 * BLOCK:
         return log_probs.argmax(-1)
@@ -31,10 +32,10 @@ def best_tokens(log_probs: Tensor) -> Tensor:
 
 
 def best_candidates(log_probs: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The `count` best of scores (A, K) float64 + log_probs (A, K, V) -> totals, parents, tokens, each (A, count).
+    """Find the `count` best of scores (A, K) float64 + log_probs (A, K, V) -> totals, parents, tokens, each (A, count).
 
-    Best first; short lists are filled with -inf. The best `count` tokens lie in the `count` blocks with the greatest
-    maxima, so that one cheap pass over the vocabulary is enough. Sums are float64: no ties are made by rounding.
+    They come best first; short lists are filled with -inf. The best `count` tokens lie in the `count` blocks with the
+    greatest maxima, so one cheap pass over the vocabulary is enough. Sums are float64, so that rounding makes no ties.
     """
     sentences, beams, size = log_probs.shape
     blocks = -(-size // BLOCK)
@@ -63,10 +64,10 @@ def best_candidates(log_probs: Tensor, scores: Tensor, count: int) -> tuple[Tens
 def diverse_candidates(
     log_probs: Tensor, scores: Tensor, count: int, groups: int, strength: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`best_candidates` for each group of count / groups beams in turn (Vijayakumar et al. 2018, equation 3).
+    """Find `best_candidates` for each group of count / groups beams in turn (Vijayakumar et al. 2018, equation 3).
 
-    Group g chooses by log P - strength * (how many beams of groups before it took that token at this step); the
-    totals returned are free of that penalty. With one row a sentence (the first step) all groups share it.
+    Group g chooses by log P - strength * (number of beams in earlier groups that took the token at this step); the
+    returned totals do not include that penalty. At the first step, with one row per sentence, all groups share it.
     """
     sentences, beams, size = log_probs.shape
     width = count // groups

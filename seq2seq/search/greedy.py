@@ -1,4 +1,4 @@
-"""Greedy search, and the loop that it shares with sampling: chains of tokens, each extended by one choice a step."""
+"""Greedy search, and the loop that it shares with sampling: chains of tokens, each extended by one choice per step."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from seq2seq.search.penalties import Coverage
 from seq2seq.search.trace import Ending, Trace
 
 LEAVE = 4
-"""Finished sentences leave the batch once they are one in this many: leaving copies what the others have cached."""
+"""Finished sentences leave the batch once they are at least one in LEAVE, since leaving copies the others' cache."""
 
 Choose = Callable[[Tensor, int, Tensor], Tensor]
-"""log-probabilities (A, K, V), length of the outputs so far, numbers of the A sentences (A,) -> tokens (A, K)."""
+"""Choice of tokens (A, K) from log-probabilities (A, K, V), length of the outputs so far, sentences' indices (A,)."""
 
 
 @dataclass(frozen=True)
 class GreedySearch(Options):
-    """The most probable token at each step; the output ends with the first EOS. Equals a beam of 1.
+    """Greedy search: the most probable token at each step, until EOS. It equals a beam of 1.
 
-    The length normalisation and the coverage penalty change the reported score only.
+    Length normalization and coverage penalty change the reported score only.
     """
 
     def __call__(
@@ -55,7 +55,7 @@ def run_chains(
     choose: Choose,
     with_weights: bool,
 ) -> list[list[Hypothesis]]:
-    """`chains` independent outputs of each of B sentences, finished ones first, then best score first."""
+    """Extend `chains` independent outputs of each of B sentences; return finished ones first, then best score first."""
     options, source_lengths = constraints.options, constraints.source_lengths
     sentences, device = len(source_lengths), source_lengths.device
     ranking = options.ranking
@@ -115,7 +115,7 @@ def run_chains(
 
 
 def staying(live: Tensor) -> Tensor | None:
-    """live (A,) -> the sentences to keep, or None while too few have finished to be worth a copy of the rest."""
+    """live (A,) -> indices of the sentences to keep, or None while too few have finished to copy the others' state."""
     remaining = int(live.sum())
     if remaining and (len(live) - remaining) * LEAVE < len(live):
         return None

@@ -1,4 +1,4 @@
-"""The searches by the names that configurations and requests give them."""
+"""Names of the searches in configurations and requests."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ METHODS: dict[str, type[BeamSearch] | type[GreedySearch] | type[Sampling]] = {
 }
 
 SearchChoice = Search | Mapping[str, Any] | str | None
-"""A search, other values of some options of a model's own, the name of a method, or nothing: the model's own."""
+"""A search, changed options of the model's own search, the name of a method, or None for the model's own search."""
 
 
 def chosen_search(choice: SearchChoice, own: Search) -> Search:
-    """What `choice` means for a model whose own search is `own`.
+    """Return the search that `choice` means for a model whose own search is `own`.
 
     Raises:
-        UserError: no search, a method that does not exist, or what `with_options` refuses.
+        UserError: not a search, an unknown method, or options that `with_options` refuses.
     """
     if choice is None:
         return own
@@ -36,8 +36,8 @@ def chosen_search(choice: SearchChoice, own: Search) -> Search:
         return with_options(own, choice)
     if isinstance(choice, (str, type)) or not callable(choice) or not hasattr(choice, "ranking"):
         raise UserError(
-            f"search={choice!r} is no search; give one of seq2seq.search, a name ({', '.join(METHODS)}) or a mapping "
-            "of options"
+            f"search={choice!r} is not a search; give one of seq2seq.search, a name ({', '.join(METHODS)}) or a "
+            "mapping of options"
         )
     return choice
 
@@ -47,7 +47,7 @@ def method_name(search: Search) -> str:
 
 
 def with_options(search: Search, options: Mapping[str, Any]) -> Search:
-    """The same search with other values of some options.
+    """Return the search with some options changed.
 
     Raises:
         UserError: an option that the method does not have, or a value that it refuses.
@@ -56,13 +56,17 @@ def with_options(search: Search, options: Mapping[str, Any]) -> Search:
         having = [method for method, each in METHODS.items() if name in {field.name for field in fields(each)}]
         if (own := method_name(search)) not in having:
             others = f", but of {' and '.join(f'search={method}' for method in having)}" if having else ""
-            raise UserError(f"search.{name} is no option of {own} search{others}")
+            raise UserError(f"search.{name} is not an option of {own} search{others}")
     changed: Search = replace(search, **options)  # type: ignore[type-var]
     return changed
 
 
 def with_n_best(search: Search, n_best: int | None) -> Search:
-    """The same search with another n_best. Raises UserError if it cannot give so many."""
+    """Return the search with another n_best.
+
+    Raises:
+        UserError: n_best is not 1 and the search finds one translation.
+    """
     if n_best is None:
         return search
     if isinstance(search, BeamSearch | Sampling):

@@ -1,4 +1,4 @@
-"""Options that every search shares, and their effect on one step's log-probabilities."""
+"""Options that all searches share, and their effect on one step's log-probabilities."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ NEVER = -math.inf
 
 
 class Search(Protocol):
-    """A decoding method. It sees a step function and lengths, never a model, and each sentence's result depends on
-    nothing but that sentence."""
+    """Decoding method. It sees a step function and lengths, never a model; each sentence's result depends only on that
+    sentence.
+    """
 
     @property
     def ranking(self) -> Ranking: ...
@@ -35,30 +36,30 @@ class Search(Protocol):
         longest: int | None = None,
         with_weights: bool = False,
     ) -> list[list[Hypothesis]]:
-        """Decode B sentences; n-best lists, best first.
+        """Decode B sentences and return their n-best lists, best first.
 
-        step: see interfaces.Step; its log-probabilities may be overwritten. state: the decoder's start (B rows).
-        source_lengths (B,): source tokens, EOS counted. prefix: for each sentence the tokens (no BOS) that its
-        output must begin with. numbers: each sentence's number, which seeds its random draws (0 .. B-1 if not given).
-        longest: no output has more tokens, whatever the options say. with_weights: fill Hypothesis.weights.
+        step: see `interfaces.Step`; its log-probabilities may be overwritten. state: the decoder's first (B rows).
+        source_lengths (B,): source tokens, EOS counted. prefix: for each sentence the tokens, without BOS, that its
+        output must begin with. numbers: each sentence's number, which seeds its random draws (None: 0 .. B - 1).
+        longest: the most tokens of an output, whatever the options say. with_weights: fill Hypothesis.weights.
         """
         ...
 
 
 LARGEST = 10**9
-"""Of any setting, so that nothing computed from a few of them overflows."""
+"""Greatest value of a setting, so that nothing computed from a few of them overflows."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What greedy search, beam search and sampling have in common.
+    """Options of greedy search, beam search and sampling.
 
     - max_length_a, max_length_b: an output has at most max(1, floor(a * source + b)) tokens before EOS, `source`
       counting EOS (or as many as its forced prefix). A hypothesis that has not ended there is cut: finished = False.
-    - min_length_a, min_length_b: EOS is not allowed before floor(a * source + b) tokens (the maximum wins).
-    - no_repeat_ngram: n > 0 forbids any n tokens in a row from occurring twice in one output.
+    - min_length_a, min_length_b: EOS is not allowed before floor(a * source + b) tokens (the maximum takes precedence).
+    - no_repeat_ngram: n > 0 forbids any n-gram from occurring twice in one output.
     - suppress_unknown: UNK is never generated. (PAD and BOS never are.)
-    - length_penalty, normalization (power or gnmt), coverage_penalty: how a hypothesis' score is made, see `Ranking`.
+    - length_penalty, normalization (power or gnmt), coverage_penalty: terms of a hypothesis' score, see `Ranking`.
 
     A forced prefix overrides all of these.
     """
@@ -99,7 +100,7 @@ def whole(name: str, value: int, least: int) -> None:
 
 
 class Constraints:
-    """The shared options at work on the A sentences still in a search; arguments as in `Search`."""
+    """Shared options applied to the A sentences still in a search; arguments as in `Search`."""
 
     def __init__(
         self,
@@ -142,11 +143,11 @@ class Constraints:
         self.prefix = self.prefix[sentences]
 
     def at_limit(self, length: int) -> Tensor:
-        """(A,): outputs of `length` tokens may only end now, or are cut."""
+        """Mark (A,) the sentences whose outputs of `length` tokens must end now or be cut."""
         return self.limit <= length
 
     def apply(self, log_probs: Tensor, length: int, history: Tensor | None) -> None:
-        """Forbid tokens in place. log_probs (A, K, V) follow outputs of `length` tokens, history (A, K, length)."""
+        """Forbid tokens in log_probs (A, K, V), in place, after outputs of `length` tokens, history (A, K, length)."""
         forced, values = None, None
         if length < self.prefix.shape[1]:
             forced = (self.prefix[:, length] >= 0).nonzero().squeeze(1)

@@ -1,4 +1,4 @@
-"""What ranks finished hypotheses: the log-probability normalised by length, plus a coverage penalty."""
+"""Ranking of finished hypotheses: log-probability normalized by length, plus a coverage penalty."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch import Tensor
 from seq2seq.errors import UserError
 
 LEAST_COVERAGE = 1e-6
-"""Floor of a source token's coverage, so that a token that nobody attended costs a finite penalty."""
+"""Least coverage of a source token, so that a token without attention costs a finite penalty."""
 NO_COVERAGE = "search.coverage_penalty needs attention weights, and this model has none; set it to 0"
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """score(Y) = log P(Y | X) / norm(|Y|) + coverage_penalty * cp(X, Y), with
+    """Score of hypotheses, score(Y) = log P(Y | X) / norm(|Y|) + coverage_penalty * cp(X, Y), with
 
     - power:  norm(n) = n ** length_penalty  (0: plain log-probability, 1: mean log-probability of a token);
     - gnmt:   norm(n) = ((5 + n) / 6) ** length_penalty  (Wu et al. 2016, equation 14);
@@ -31,7 +31,7 @@ class Ranking:
     coverage_penalty: float
 
     def norm(self, length: Tensor) -> Tensor:
-        """Divisor for hypotheses of `length` scored tokens (any shape) -> float64. It never falls with length."""
+        """Return the float64 divisor of hypotheses of `length` scored tokens (any shape); never falling in length."""
         length = length.double().clamp(min=1)
         base = length if self.normalization == "power" else (5 + length) / 6
         return base**self.length_penalty
@@ -42,18 +42,18 @@ class Ranking:
         return log_probability / self.norm(length) + self.coverage_penalty * penalty
 
     def bound(self, log_probability: Tensor, longest: Tensor) -> Tensor:
-        """Best score that a live hypothesis can still reach, when it may grow to `longest` scored tokens.
+        """Return the best score that a live hypothesis can still reach if it may grow to `longest` scored tokens.
 
-        Its log-probability can only fall and is never positive, its divisor is greatest at the greatest length, and
-        its coverage penalty is at most 0: so log_probability / norm(longest).
+        Its log-probability is never positive and can only fall, its divisor is greatest at the greatest length, and
+        its coverage penalty is at most 0, so the bound is log_probability / norm(longest).
         """
         return log_probability / self.norm(longest)
 
 
 class Coverage:
-    """How much attention each source token of the A sentences in a search has had, (A, K, S).
+    """Attention that each source token of the A sentences in a search has received, (A, K, S).
 
-    Does nothing when the coverage penalty is off.
+    It does nothing when the coverage penalty is 0.
     """
 
     def __init__(self, ranking: Ranking, source_lengths: Tensor) -> None:
@@ -63,7 +63,7 @@ class Coverage:
         self.after: Tensor | None = None
 
     def add(self, weights: Tensor | None) -> None:
-        """weights (A, K, H, S) of one step."""
+        """Add the weights (A, K, H, S) of one step."""
         if not self.on:
             return
         if weights is None:
@@ -73,7 +73,7 @@ class Coverage:
         self.after = self.before + attention
 
     def penalty(self, parents: Tensor, ended: Tensor | bool) -> Tensor | float:
-        """Of the continuations of `parents` (A, K'), -> (A, K'); where not `ended`, of the parents themselves."""
+        """Return the penalty (A, K') of continuations of `parents` (A, K'), or of the parents where not `ended`."""
         if self.before is None or self.after is None:
             return 0.0
         ended = torch.as_tensor(ended, device=parents.device).expand(parents.shape)
@@ -92,5 +92,5 @@ class Coverage:
 
 
 def select_beams(values: Tensor, parents: Tensor) -> Tensor:
-    """values (A, K, X), parents (A, K') -> (A, K', X)."""
+    """Pick beams: values (A, K, X), parents (A, K') -> (A, K', X)."""
     return values.gather(1, parents[..., None].expand(-1, -1, values.shape[-1]))

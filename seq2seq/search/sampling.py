@@ -21,17 +21,17 @@ MASK = (1 << 64) - 1
 
 @dataclass(frozen=True)
 class Sampling(Options):
-    """n_best independent samples of each sentence, best score first (finished ones before cut ones).
+    """Sampling: n_best independent samples of each sentence, best score first (finished ones before cut ones).
 
-    Each token is drawn from p_i ** (1 / temperature), renormalised over the tokens that are kept: the top_k most
+    Each token is drawn from p_i ** (1 / temperature), renormalized over the tokens that are kept: the top_k most
     probable (0: all) and of these the smallest set, most probable first, whose probability after temperature and top_k
-    reaches top_p (nucleus sampling, Holtzman et al. 2020). The reported log-probability is the model's own,
-    without temperature and truncation.
+    reaches top_p (nucleus sampling, Holtzman et al. 2020). The reported log-probability is the model's own, without
+    temperature and truncation.
 
     The token drawn is the one whose log-probability / temperature plus Gumbel noise is greatest (Gumbel 1954; Maddison
-    et al. 2014), and the noise depends on nothing but (seed, sentence number, sample, step, token): not on the batch,
-    the device or n_best. Last digits of probabilities, which do depend on these, change a draw only where two tokens
-    are as good as equal (or one is at the edge of what top_k and top_p keep).
+    et al. 2014), and the noise depends only on (seed, sentence number, sample, step, token), not on the batch, the
+    device or n_best. The last digits of probabilities do depend on these, but change a draw only where two tokens are
+    practically equal (or one is at the edge of what top_k and top_p keep).
     """
 
     temperature: float = 1.0
@@ -48,7 +48,9 @@ class Sampling(Options):
         whole("n_best", self.n_best, 1)
         whole("seed", self.seed, 0)
         if self.temperature == 0:
-            raise UserError("search.temperature=0 is no distribution; use search=greedy, or a temperature above 0")
+            raise UserError(
+                "search.temperature=0 does not define a distribution; use search=greedy, or a temperature above 0"
+            )
         if not 0 < self.top_p <= 1:
             raise UserError(f"search.top_p={self.top_p} must be above 0 and at most 1")
 
@@ -76,7 +78,7 @@ class Sampling(Options):
         return run_chains(step, state, constraints, self.n_best, choose, with_weights)
 
     def draw(self, log_probs: Tensor, uniform: Tensor) -> Tensor:
-        """log_probs (A, K, V), uniform (A, K, V) in [0, 1) -> tokens (A, K)."""
+        """Draw tokens (A, K) from log_probs (A, K, V), given uniform (A, K, V) in [0, 1)."""
         log_probs = log_probs.double()
         if self.temperature < COLD:
             log_probs = log_probs - log_probs.amax(-1, keepdim=True).clamp(min=-1e300)
@@ -95,18 +97,20 @@ class Sampling(Options):
 
 
 COLD = 1e-6
-"""Below it, dividing by the temperature may overflow: log-probabilities are taken relative to the greatest, which
+"""Below this temperature division might overflow, so log-probabilities are taken relative to the greatest, which then
 stays 0."""
 
 
 def gumbel(uniform: Tensor) -> Tensor:
-    """Numbers from [0, 1) as Gumbel noise; changes them in place."""
+    """Turn numbers from [0, 1) into Gumbel noise, in place."""
     return uniform.log_().neg_().log_().neg_()
 
 
 def uniforms(keys: Sequence[Sequence[int]], step: int, size: int) -> Tensor:
-    """keys (A, K) -> (A, K, size) float64 in [0, 1), from a counter-based generator (Philox, Salmon et al. 2011): each
-    key and step has numbers of its own, whatever was drawn before."""
+    """keys (A, K) -> (A, K, size) float64 in [0, 1) from a counter-based generator (Philox, Salmon et al. 2011).
+
+    The numbers depend on key and step alone, whatever was drawn before.
+    """
     found = np.empty((len(keys), len(keys[0]), size))
     for numbers, row in zip(found, keys, strict=True):
         for own, one in zip(numbers, row, strict=True):
@@ -115,7 +119,7 @@ def uniforms(keys: Sequence[Sequence[int]], step: int, size: int) -> Tensor:
 
 
 def key(seed: int, number: int, sample: int) -> int:
-    """One of its own for each (seed, sentence number, sample): a splitmix64 chain of the three."""
+    """Hash (seed, sentence number, sample) to a key by a chain of splitmix64."""
     state = 0
     for value in (seed, number, sample):
         state = (state ^ value) + 0x9E3779B97F4A7C15 & MASK

@@ -1,4 +1,4 @@
-"""Scores of given translations, exactly as a search would have reported them."""
+"""Scores of given translations, as a search would report them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from seq2seq.search.steps import LogProbabilities, mean_probability, start_decod
 
 @dataclass(frozen=True)
 class Scored:
-    """token_log_probabilities: one a token, the last for EOS; log_probability: their sum; score: see `Ranking`."""
+    """token_log_probabilities: one per token, EOS last; log_probability: their sum; score: see `Ranking`."""
 
     tokens: list[int]
     token_log_probabilities: list[float]
@@ -60,15 +60,17 @@ def score_pairs(
 def _at_once(
     models: Sequence[Model], source: Tensor, mask: Tensor, target_in: Tensor, target_out: Tensor, target_mask: Tensor
 ) -> Tensor:
-    """Log-probability of each target token (B, T), teacher-forced; one target position in full width at a time
-    is what memory holds besides the features."""
+    """Return the log-probability of each target token (B, T), teacher-forced.
+
+    Besides the features, memory holds the logits of one target position at a time.
+    """
     features = [model.decode(target_in, model.encode(source, mask), target_mask).features for model in models]
-    normalised = [LogProbabilities(model) for model in models]
+    normalized = [LogProbabilities(model) for model in models]
     columns = []
     for place in range(target_in.shape[1]):
         parts = [
             of_model(own[:, place]).gather(-1, target_out[:, place, None])
-            for of_model, own in zip(normalised, features, strict=True)
+            for of_model, own in zip(normalized, features, strict=True)
         ]
         columns.append(mean_probability(parts))
     return torch.cat(columns, 1)
@@ -83,7 +85,7 @@ def _by_steps(
     target_out: Tensor,
     lengths: Tensor,
 ) -> tuple[Tensor, Tensor | float]:
-    """The same, with the coverage penalty (B, 1) of the attention that only single steps give."""
+    """Return the same as `_at_once`, and the coverage penalty (B, 1), which needs each step's attention weights."""
     step, state = start_decoding(models, source, mask)
     coverage = Coverage(ranking, mask.sum(1))
     columns = []

@@ -1,4 +1,4 @@
-"""Step functions (interfaces.Step) from models, and the decoding of one padded batch."""
+"""Step functions (`interfaces.Step`) of models, and the decoding of one padded batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from seq2seq.search.options import Search
 
 
 def model_step(model: Model) -> Step:
-    """The model's step with its logits turned into `LogProbabilities`."""
+    """Return the model's step function, with log-probabilities instead of features."""
     log_probabilities = LogProbabilities(model)
 
     def step(tokens: Tensor, state: Any) -> tuple[Tensor, Any, Tensor | None]:
@@ -27,8 +27,11 @@ def model_step(model: Model) -> Step:
 
 
 class LogProbabilities:
-    """features (N, D) -> (N, V) float32. Without gradients, each call may use the memory of the one before: on a CPU
-    fresh memory of this size costs more than the sums."""
+    """Log-probabilities of a model: features (N, D) -> (N, V) float32.
+
+    Without gradients, a call may overwrite the result of the call before: on a CPU, allocating memory of this size
+    costs more than the softmax.
+    """
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -48,7 +51,7 @@ class LogProbabilities:
 
 @dataclass(frozen=True)
 class EnsembleState:
-    """The states of several models."""
+    """States of several models."""
 
     states: tuple[Any, ...]
 
@@ -57,16 +60,15 @@ class EnsembleState:
 
 
 def ensemble_step(models: Sequence[Model]) -> Step:
-    """The mean of the models' probabilities, P(y) = sum_m P_m(y) / M; the state is an `EnsembleState`.
+    """Return a step function of the mean of probabilities, P(y) = sum_m P_m(y) / M; its state is an `EnsembleState`.
 
-    Weights are the mean, over the models that attend, of their weights averaged over heads: (N, 1, S).
+    Weights (N, 1, S) are averaged over each model's heads, then over the models that attend.
     """
-
-    normalised = [LogProbabilities(model) for model in models]
+    normalized = [LogProbabilities(model) for model in models]
 
     def step(tokens: Tensor, state: EnsembleState) -> tuple[Tensor, EnsembleState, Tensor | None]:
         outputs = [model.step(tokens, own) for model, own in zip(models, state.states, strict=True)]
-        parts = [of_model(output[0]) for of_model, output in zip(normalised, outputs, strict=True)]
+        parts = [of_model(output[0]) for of_model, output in zip(normalized, outputs, strict=True)]
         weights = [output[2].mean(1, keepdim=True) for output in outputs if output[2] is not None]
         return (
             mean_probability(parts),
@@ -78,7 +80,7 @@ def ensemble_step(models: Sequence[Model]) -> Step:
 
 
 def mean_probability(log_probs: Sequence[Tensor]) -> Tensor:
-    """Log of the mean of the probabilities behind equally shaped log-probabilities."""
+    """Return the logarithm of the mean probability, given log-probabilities of one shape."""
     total = log_probs[0]
     for other in log_probs[1:]:
         total = torch.logaddexp(total, other)
@@ -86,7 +88,7 @@ def mean_probability(log_probs: Sequence[Tensor]) -> Tensor:
 
 
 def start_decoding(models: Sequence[Model], source: Tensor, mask: Tensor) -> tuple[Step, Any]:
-    """The step function and first state of one model, or of an ensemble."""
+    """Return the step function and the first state of one model, or of an ensemble."""
     if not models:
         raise UserError("no model was given to decode with")
     states = tuple(model.start(model.encode(source, mask)) for model in models)
@@ -108,8 +110,8 @@ def decode_batch(
 ) -> list[list[Hypothesis]]:
     """Translate one padded batch: source (B, S) ending in EOS, mask (B, S) -> n-best lists, see `Search`.
 
-    Models must be in eval mode, and are left as they are; several make an ensemble (`ensemble_step`). Outputs end at
-    the models' `longest_output`.
+    Models must be in eval mode; several are an ensemble (`ensemble_step`). Outputs have at most the models'
+    `longest_output` tokens.
     """
     models = models if isinstance(models, Sequence) else [models]
     longest = min((model.longest_output for model in models if model.longest_output is not None), default=None)

@@ -1,4 +1,4 @@
-"""The record of a search, from which finished hypotheses are read back."""
+"""Record of a search, from which hypotheses are read back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from seq2seq.interfaces import EOS, Hypothesis
 
 
 class Ending(NamedTuple):
-    """Where a hypothesis of `sentence` ends: its last choice was made at step `step` (-1: none) into slot `slot`."""
+    """End of a hypothesis of `sentence`, whose last choice was made at `step` (-1: none) and stored in `slot`."""
 
     sentence: int
     step: int
@@ -23,10 +23,10 @@ class Ending(NamedTuple):
 
 
 class Trace:
-    """What was chosen at each step, as back-pointers.
+    """Choices of each step, as back-pointers.
 
-    Nothing is copied while the search runs: tokens and parents stay as the step made them, and weights are kept only
-    when somebody wants them.
+    Nothing is copied while the search runs: tokens and parents stay as the step returned them, and weights are kept on
+    request only.
     """
 
     def __init__(self, sentences: int, source_lengths: list[int], with_weights: bool) -> None:
@@ -39,15 +39,16 @@ class Trace:
         self.weights: list[Tensor | None] = []
 
     def add(self, active: Tensor, tokens: Tensor, parents: Tensor, weights: Tensor | None) -> None:
-        """active (A,): numbers of the sentences; tokens, parents (A, K): choice and slot of the step before;
-        weights (A, K of the step before, H, S)."""
+        """Add a step. active (A,): indices of the sentences; tokens, parents (A, K): each choice and the slot of the
+        step before that it continues; weights (A, K of the step before, H, S).
+        """
         self.active.append(active)
         self.tokens.append(tokens)
         self.parents.append(parents)
         self.weights.append(weights if self.with_weights else None)
 
     def hypotheses(self, endings: list[Ending]) -> list[list[Hypothesis]]:
-        """Hypotheses of each sentence, in the order of `endings`."""
+        """Return the hypotheses of each sentence, in the order of `endings`."""
         found: list[list[Hypothesis]] = [[] for _ in range(self.sentences)]
         if not endings:
             return found

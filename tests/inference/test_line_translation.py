@@ -140,7 +140,7 @@ def test_a_search_that_cannot_be_leaves_an_older_output_alone(tmp_path, search):
     translator, source, output = Translator([tiny.bundle(tiny.RNN)]), tmp_path / "in.txt", tmp_path / "out.txt"
     source.write_text("the cat\n")
     output.write_text("kept\n")
-    with pytest.raises(UserError, match=r"coverage_penalty needs attention|search='gready' is no search"):
+    with pytest.raises(UserError, match=r"coverage_penalty needs attention|search='gready' is not a search"):
         translate_file(translator, source, output, search=search)
     assert output.read_text() == "kept\n"
 

@@ -156,7 +156,7 @@ def test_what_is_no_search_is_refused_at_once(bundle, translator, wrong):
         lambda: next(translator.score(["a dog"], ["the cat"], search=wrong)),
     ]
     for call in calls:
-        with pytest.raises(UserError, match=r"no search|no option"):
+        with pytest.raises(UserError, match=r"not a search|not an option"):
             call()
     with pytest.raises(UserError, match="coverage_penalty needs attention"):
         Translator([tiny.bundle(tiny.RNN)], {"coverage_penalty": 0.1})

@@ -16,9 +16,9 @@ def test_single_options_change_and_the_others_stay() -> None:
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"beam_size": 2}, "search.beam_size is no option of greedy search, but of search=beam"),
-        ({"n_best": 2}, "search.n_best is no option of greedy search, but of search=beam and search=sampling"),
-        ({"beams": 2}, "search.beams is no option of greedy search$"),
+        ({"beam_size": 2}, "search.beam_size is not an option of greedy search, but of search=beam"),
+        ({"n_best": 2}, "search.n_best is not an option of greedy search, but of search=beam and search=sampling"),
+        ({"beams": 2}, "search.beams is not an option of greedy search$"),
         ({"length_penalty": -1}, "length_penalty=-1"),
     ],
 )

@@ -154,7 +154,7 @@ WRONG = [
     ({"text": "a", "search": {"beam_size": 0}}, "search.beam_size=0 must be a whole number of at least 1"),
     ({"text": "a", "search": {"beam_size": 21}}, "search.beam_size=21: at most 20 is allowed"),
     ({"text": "a", "search": {"method": "sampling"}, "n_best": 21}, "search.n_best=21: at most 20 is allowed"),
-    ({"text": "a", "search": {"method": "greedy", "beam_size": 2}}, "search.beam_size is no option of greedy search"),
+    ({"text": "a", "search": {"method": "greedy", "beam_size": 2}}, "search.beam_size is not an option of greedy"),
     ({"text": "a", "search": {"max_length_b": 1e9}}, "more than 2000 tokens"),
     (
         {"text": ["a"] * 64, "search": {"method": "beam", "beam_size": 20, "max_length_a": 0, "max_length_b": 2000}},
