@@ -40,7 +40,7 @@ from seq2seq.models.recurrent_parts import (
 
 @dataclass(frozen=True)
 class BahdanauState:
-    """first: the attending layer's state, tensors (N, D). upper: those of the layers above. position: () int64."""
+    """first: the attending layer's state, tensors (N, D). upper: states of the layers above. position: () int64."""
 
     first: LayerState
     upper: LayerStates
@@ -54,10 +54,12 @@ class BahdanauState:
 
 
 class BahdanauDecoder(nn.Module):
-    """c_t = attention(s_{t-1}); s_t = cell([e(y_{t-1}); c_t], s_{t-1}); features = readout(s_t, c_t, e(y_{t-1})).
+    """Decoder that attends, then recurs.
+
+    c_t = attention(s_{t-1}); s_t = cell([e(y_{t-1}); c_t], s_{t-1}); features = readout(s_t, c_t, e(y_{t-1})).
 
     With several layers, the first one attends and takes the context; the others are an ordinary stack on top of it
-    (as in GNMT, Wu et al. 2016), and s_t in the readout is the top one's.
+    (as in GNMT, Wu et al. 2016), and s_t in the readout is the top layer's.
     """
 
     def __init__(
@@ -85,7 +87,7 @@ class BahdanauDecoder(nn.Module):
 
     def forward(self, target_in: Tensor, memory: RecurrentMemory, target_mask: Tensor | None = None) -> DecoderOutput:
         start = self.start(memory)
-        embedded = self.dropout(self.embedding(target_in.t()))
+        embedded = self.dropout(self.embedding(target_in.t()))  # (T, B, E): steps first
         gates = self.first.gates(embedded)
         fused = attentive_gru_weights(self.attention, self.first, self.feed)
         if fused is None or torch.is_autocast_enabled(gates.device.type):
@@ -95,7 +97,7 @@ class BahdanauDecoder(nn.Module):
         return DecoderOutput(self._features(outputs, contexts, embedded, start))
 
     def _features(self, outputs: Tensor, contexts: Tensor, embedded: Tensor, start: BahdanauState) -> Tensor:
-        """States of the first layer (T, B, D), contexts (T, B, C), embedded words (T, B, E) -> (B, T, D)."""
+        """outputs of the first layer (T, B, D), contexts (T, B, C), embedded words (T, B, E) -> features (B, T, D)."""
         if len(self.upper):
             above, _ = self.upper(self.dropout(outputs).transpose(0, 1), start.upper)
             outputs = above.transpose(0, 1)
@@ -103,7 +105,7 @@ class BahdanauDecoder(nn.Module):
         return features.transpose(0, 1)
 
     def _decode_step_by_step(self, gates: Tensor, embedded: Tensor, start: BahdanauState) -> DecoderOutput:
-        """gates (T, B, G), embedded words (T, B, E) -> features and what sampled attention adds."""
+        """gates (T, B, G), embedded words (T, B, E) -> features, and in sampled attention its records."""
         positions = torch.arange(len(gates), device=gates.device).unbind(0)
         first, hidden, steps, means = start.first, [], [], []
         for gate, position in zip(gates.unbind(0), positions, strict=True):
@@ -140,16 +142,17 @@ class BahdanauDecoder(nn.Module):
         return features, state, attended.weights.flatten(0, 1).unsqueeze(1)
 
     def _attend(self, first: LayerState, memory: AttentionMemory, position: Tensor) -> AttentionOutput:
-        """Attention from states of N rows over B sentences, N / B queries each."""
-        return self.attention.attend(first[0].view(memory.mask.shape[0], -1, self.first.width), memory, position)
+        """Attend from the states of N rows to B sentences, with K queries each."""
+        query = first[0].view(memory.mask.shape[0], -1, self.first.width)  # (N, D) -> (B, K, D)
+        return self.attention.attend(query, memory, position)
 
     def _recur(self, gates: Tensor, context: Tensor, first: LayerState) -> LayerState:
-        """Embedding half of the gates (N, G), context (B, N / B, C), state -> next state."""
+        """Advance by one step: embedding half of the gates (N, G), context (B, K, C), state -> next state."""
         return self.first.step(torch.addmm(gates, context.flatten(0, 1), self.feed.weight.t()), first)
 
 
 def attentive_gru_weights(attention: Attention, layer: RecurrentLayer, feed: nn.Linear) -> AttentiveGRUWeights | None:
-    """What `attentive_gru` needs where it applies: a GRU that attends softly with the additive score. Else None."""
+    """Return the weights of `attentive_gru` for a GRU that attends softly with the additive score, else None."""
     score = attention.score
     if not (
         isinstance(layer, GRULayer) and type(score) is AdditiveScore and type(attention.alignment) is SoftAlignment
@@ -174,11 +177,11 @@ def create_bahdanau(
     tie_embeddings: bool = True,
     encoder_width: int | None = None,
 ) -> EncoderDecoder:
-    """Bidirectional encoder (encoder_width / 2 each way; None: width) and attention decoder of `layers` layers each.
+    """Create a bidirectional encoder (encoder_width / 2 each way) and an attention decoder of `layers` layers each.
 
     attention: queries (decoder states) have `width` features, keys (encoder states) encoder_width. The decoder starts
-    from tanh(W h), h the right-to-left encoder state at the first word (appendix A.2.2). embedding_width None: width.
-    cell: "gru" or "lstm". readout: "tanh" (faster) or "maxout" (the paper's).
+    from tanh(W h), h the right-to-left encoder state at the first word (appendix A.2.2). encoder_width,
+    embedding_width: None for `width`. cell: "gru" or "lstm". readout: "tanh" (faster) or "maxout" (the paper's).
     """
     embedding_width = width if embedding_width is None else embedding_width
     source_embedding, target_embedding, output = create_vocabulary_layers(

@@ -1,6 +1,6 @@
 """Luong, Pham and Manning 2015: recur, then attend from the new state.
 
-The attentional vector h~ is the feature that predicts the word, and with input feeding it also enters the next step.
+The attentional vector h~ predicts the word, and with input feeding it also enters the next step.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class LuongState:
 
 
 class Attentional(nn.Module):
-    """h~ = tanh(W_c [c; h]) (equation 5), c the attention's context for query h."""
+    """Attentional vector h~ = tanh(W_c [c; h]) (equation 5), c the attention's context for query h."""
 
     def __init__(self, attention: Attention, width: int, context_width: int) -> None:
         super().__init__()
@@ -61,9 +61,11 @@ class Attentional(nn.Module):
 
 
 class LuongDecoder(nn.Module):
-    """h_t = layers([e(y_{t-1}); h~_{t-1}], h_{t-1}); h~_t = tanh(W_c [attention(h_t); h_t]); features = h~_t.
+    """Decoder that recurs, then attends.
 
-    Without `input_feeding` h~_{t-1} does not enter, and the whole target is one call of the layers and one of the
+    h_t = layers([e(y_{t-1}); h~_{t-1}], h_{t-1}); h~_t = tanh(W_c [attention(h_t); h_t]); features = h~_t.
+
+    Without `input_feeding`, h~_{t-1} does not enter, and a whole target takes one call of the layers and one of the
     attention.
     """
 
@@ -123,7 +125,7 @@ class LuongDecoder(nn.Module):
         if self.feed is not None:
             gates = torch.addmm(gates, state.attentional, self.feed.weight.t())
         layers = self.stack.step(gates, state.layers)
-        hidden = layers[-1][0].view(state.memory.mask.shape[0], -1, self.width)
+        hidden = layers[-1][0].view(state.memory.mask.shape[0], -1, self.width)  # (N, D) -> (B, K, D)
         vector, attended = self.attentional(hidden, state.memory, state.position)
         vector = vector.flatten(0, 1)
         state = LuongState(layers, vector, state.memory, state.position + 1)
@@ -145,10 +147,10 @@ def create_luong(
     word_dropout: float = 0.0,
     tie_embeddings: bool = True,
 ) -> EncoderDecoder:
-    """Encoder and decoder of `layers` layers each; every decoder layer starts from the encoder layer's final state.
+    """Create encoder and decoder of `layers` layers each; a decoder layer starts from its encoder layer's final state.
 
-    attention: queries (top decoder states) and keys (top encoder states) both have `width` features. embedding_width
-    None: width. cell: "gru" or "lstm". The paper's encoder reads in one direction (bidirectional=false).
+    attention: queries (top decoder states) and keys (top encoder states) both have `width` features. embedding_width:
+    None for `width`. cell: "gru" or "lstm". The paper's encoder reads in one direction (bidirectional=false).
     """
     embedding_width = width if embedding_width is None else embedding_width
     source_embedding, target_embedding, output = create_vocabulary_layers(

@@ -1,4 +1,4 @@
-"""What the recurrent models share: reading the source, the decoder's first state, further inputs, the readout."""
+"""Parts of the recurrent models: source reader, initial state, further inputs, readout."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RecurrentMemory:
 
 
 class SourceReader(nn.Module):
-    """Embeds the source and reads it: source (B, S), mask (B, S) -> `RecurrentMemory`. Dropout acts on embeddings."""
+    """Embedding and encoder: source (B, S), mask (B, S) -> `RecurrentMemory`. Dropout acts on embeddings."""
 
     def __init__(self, embedding: Embedding, encoder: RecurrentEncoder, dropout: float) -> None:
         super().__init__()
@@ -42,8 +42,9 @@ class SourceReader(nn.Module):
 
 
 class InitialState(nn.Module):
-    """The decoder's first state from a summary of the source: tanh(W c + b), one W for each layer's hidden state (and
-    cell). Cho et al. 2014, appendix; Bahdanau et al. 2015, appendix A.2.2. summary (B, C) -> `LayerStates`.
+    """Decoder's first state from a summary c of the source: tanh(W c + b), one W for each tensor of each layer's state.
+
+    summary (B, C) -> `LayerStates` (Cho et al. 2014, appendix; Bahdanau et al. 2015, appendix A.2.2).
     """
 
     def __init__(self, summary_width: int, width: int, layers: int, tensors: int) -> None:
@@ -57,9 +58,10 @@ class InitialState(nn.Module):
 
 
 class Readout(nn.Module):
-    """Features for the output layer from the decoder's state s, the context c and the previous word's embedding e:
-    t = U s + V c + W e + b, then "tanh", or "maxout" (the larger of two candidates a feature, so matrices are twice as
-    large; Bahdanau et al. 2015, appendix A.2.2).
+    """Features for the output layer: the activation of U s + V c + W e + b.
+
+    s is the decoder's state, c the context, e the previous word's embedding. activation: "tanh", or "maxout", the
+    larger of two candidates per feature, with matrices twice as large (Bahdanau et al. 2015, appendix A.2.2).
     """
 
     def __init__(self, width: int, context_width: int, embedding_width: int, features: int, activation: str) -> None:
@@ -79,7 +81,7 @@ class Readout(nn.Module):
 
 
 def further_input(width: int, layer: RecurrentLayer) -> nn.Linear:
-    """What an input of `width` features beside a layer's own adds to its gates: W x, each gate's W Xavier uniform."""
+    """Create W of the term W x that an input x of `width` features adds to a layer's gates, Xavier uniform per gate."""
     feed = nn.Linear(width, layer.gate_width, bias=False)
     for gate in feed.weight.data.chunk(layer.gate_width // layer.width):
         nn.init.xavier_uniform_(gate)
@@ -87,13 +89,13 @@ def further_input(width: int, layer: RecurrentLayer) -> nn.Linear:
 
 
 def select_layers(layers: LayerStates, rows: Tensor) -> LayerStates:
-    """The states of the given rows, of any shape, in that order."""
+    """Pick the states of `rows`, of any shape, in that order."""
     rows = rows.flatten()
     return tuple(tuple(tensor.index_select(0, rows) for tensor in layer) for layer in layers)
 
 
 def join_sampling(steps: Sequence[AttentionOutput]) -> SampledAttention | None:
-    """Attention of successive steps, Q = 1 -> its sampling record, entries (B, T); None without any."""
+    """Join the sampling records of successive steps, entries (B, 1), to one with entries (B, T), if there are any."""
     records = [step.sampling for step in steps if step.sampling is not None]
     if not records:
         return None
