@@ -143,13 +143,14 @@ class StreamLoader:
 
     def _pool_batches(self, pool: list[Pair], first: int) -> Iterator[tuple[bool, Batch]]:
         """The pool's batches not yet handed out, each with whether it is the last one. first: the pool's first row."""
-        place = [self._seed, self._state["epoch"], self._state["pool"]]
-        order_seed, *side_seeds = np.random.SeedSequence(place).generate_state(3).tolist()
+        epoch, number = self._state["epoch"], self._state["pool"]
+        order_seed = int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0])
+        side_seeds = np.random.SeedSequence([self._seed, epoch, number]).generate_state(2).tolist()
         tokenizers = (self._tokenizers.source, self._tokenizers.target)
         texts = [[pair[side] for pair in pool] for side in (0, 1)]
         sides = [tokenizer.encode(each) for tokenizer, each in zip(tokenizers, texts, strict=True)]
         kept = np.flatnonzero(self._filters.keep(_lengths(sides[0]), _lengths(sides[1])))
-        if len(kept) < len(pool) and not (first or self._state["epoch"]):
+        if len(kept) < len(pool) and not (first or epoch):
             logger.warning(
                 "left out %d of the first %d training pairs: an empty side, or beyond data.max_length or "
                 "data.length_ratio",
@@ -174,7 +175,7 @@ class StreamLoader:
             self._rank,
             self._world_size,
         )
-        sampler.consumed = self._state["handed_out"]
+        sampler.epoch, sampler.consumed = epoch, self._state["handed_out"]
         if sampler.consumed >= len(sampler):
             return
         for indices in sampler:

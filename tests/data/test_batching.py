@@ -7,8 +7,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from toy_text import kept_mates
 
-from seq2seq.data.batching import TokenBatchSampler, collate, cut
+from seq2seq.data.batching import TokenBatchSampler, collate, cut, sort_by_length
 from seq2seq.errors import UserError
 from seq2seq.interfaces import BOS, EOS, PAD
 
@@ -47,13 +48,15 @@ def test_collate_by_hand():
     max_tokens=st.integers(1, 100),
     most=st.one_of(st.none(), st.integers(1, 7)),
 )
-def test_cut_is_the_greedy_cut(widths, max_tokens, most):
+def test_cut_of_any_widths_equals_greedy_cut(widths, max_tokens, most):
     expected = [0]
     for index in range(1, len(widths) + 1):
         run = widths[expected[-1] : index]
         if len(run) > 1 and (len(run) * max(run) > max_tokens or (most and len(run) > most)):
             expected.append(index - 1)
     assert cut(np.array(widths), max_tokens, most).tolist() == [*expected, len(widths)]
+    different, counts = np.array([(width, len(list(rows))) for width, rows in itertools.groupby(widths)]).T
+    assert cut(different, max_tokens, most, counts).tolist() == [*expected, len(widths)]
 
 
 @settings(max_examples=40, deadline=None)
@@ -68,11 +71,9 @@ def test_every_pair_once_an_epoch_and_equally_many_batches(lengths, max_tokens, 
     samplers = [
         TokenBatchSampler(source, target, max_tokens, 3, None, multiple, rank, world_size) for rank in range(world_size)
     ]
-    sizes = {len(sampler) for sampler in samplers}
-    assert len(sizes) == 1
     for _ in range(2):
         shares = [epoch(sampler) for sampler in samplers]
-        assert {len(share) for share in shares} == sizes
+        assert {len(share) for share in shares} == {len(samplers[0])}
         batches = list(itertools.chain.from_iterable(shares))
         seen = list(itertools.chain.from_iterable(batches))
         if max(map(len, batches)) > 1 or len(seen) == len(lengths):
@@ -84,6 +85,36 @@ def test_every_pair_once_an_epoch_and_equally_many_batches(lengths, max_tokens, 
             assert len(batch) == 1 or len(batch) * widest <= max_tokens
 
 
+def real_share(source: np.ndarray, target: np.ndarray, batches: list[list[int]]) -> float:
+    """Real tokens, end marks included, among all positions of the batches, on both sides."""
+    sides = [side[batch].astype(int) + 1 for batch in batches for side in (source, target)]
+    return sum(side.sum() for side in sides) / sum(side.max() * len(side) for side in sides)
+
+
+def sentence_lengths(count: int = 28_000) -> tuple[np.ndarray, np.ndarray]:
+    """Lengths like those of verses: longer and more spread than captions."""
+    random = np.random.default_rng(1)
+    source = np.clip(random.gamma(6, 6, count), 1, 128)
+    return source.astype(np.uint16), np.clip(source * random.normal(1, 0.12, count), 1, 128).astype(np.uint16)
+
+
+@pytest.mark.parametrize("lengths", [caption_lengths, sentence_lengths])
+def test_batch_mates_change_with_epoch_and_seed_at_two_points_of_padding(lengths):
+    source, target = lengths()
+
+    def batches(seed: int, number: int) -> list[list[int]]:
+        sampler = TokenBatchSampler(source, target, 2048, seed)
+        sampler.epoch = number
+        return epoch(sampler)
+
+    first, following, other = batches(1, 0), batches(1, 1), batches(2, 0)
+    assert kept_mates(first, following) < 0.1 and kept_mates(first, other) < 0.1
+    order = sort_by_length(source, target)
+    bounds = cut(np.maximum(source, target)[order].astype(int) + 1, 2048)
+    neighbors = [order[start:end].tolist() for start, end in itertools.pairwise(bounds)]
+    assert real_share(source, target, first) > real_share(source, target, neighbors) - 0.022
+
+
 def test_batches_change_with_seed_and_epoch_and_with_nothing_else():
     lengths = caption_lengths(3000)
     first, again, other = (TokenBatchSampler(*lengths, 2000, seed) for seed in (1, 1, 2))
@@ -93,15 +124,6 @@ def test_batches_change_with_seed_and_epoch_and_with_nothing_else():
     assert {frozenset(batch) for batch in epochs[0]} != {frozenset(batch) for batch in epochs[1]}
     widths = [lengths[1][batch].max() for batch in epochs[0]]
     assert widths != sorted(widths)
-
-
-def test_padding_is_under_five_percent_on_both_sides():
-    source, target = caption_lengths()
-    real = padded = np.zeros(2)
-    for batch in TokenBatchSampler(source, target, 4096, 1):
-        sides = np.stack([source[batch], target[batch]]).astype(int) + 1
-        real, padded = real + sides.sum(1), padded + sides.max(1) * len(batch)
-    assert (1 - real / padded < 0.05).all()
 
 
 def test_max_sentences():

@@ -1,12 +1,14 @@
 """A streamed corpus: every pair once a pass, shared among processes, resumed exactly, never kept on disk."""
 
 from itertools import islice
+from types import SimpleNamespace
 
 import datasets
+import numpy as np
 import pytest
 import torch
 from test_translation_data import SETTINGS, data, decoded, same
-from toy_text import lines
+from toy_text import kept_mates, lines
 
 from seq2seq.data import streaming
 from seq2seq.data.corpora import FilesCorpus, HubCorpus
@@ -71,6 +73,26 @@ def test_resume_at_every_batch(root, sampling):
         for (ours, _), (theirs, _) in zip(islice(stream(resumed), 4), expected[stop:], strict=False):
             assert same(ours, theirs), stop
     assert [state["epoch"] for _, state in expected] == [0] * count + [1] * count + [2] * 2
+
+
+class Words:
+    """In place of a tokenizer: one id a word."""
+
+    def encode(self, texts):
+        return [[5] * len(text.split()) for text in texts]
+
+
+def test_batch_mates_of_a_pool_change_from_pass_to_pass(root, monkeypatch):
+    monkeypatch.setattr(streaming, "POOL", 14_000)
+    random = np.random.default_rng(0)
+    sources = np.clip(random.gamma(9, 1.6, 28_000), 1, 90).astype(int)
+    targets = np.clip(sources * random.normal(1, 0.1, len(sources)), 1, 90).astype(int)
+    pairs = [(" x" * a, " y" * b) for a, b in zip(sources, targets, strict=True)]
+    corpus = SimpleNamespace(read_pairs=lambda split: iter(pairs))
+    tokenizers = SimpleNamespace(source=Words(), target=Words())
+    loader = streaming.StreamLoader(corpus, tokenizers, streaming.Filters(), 1024, seed=1)
+    first, second = ([batch.rows.tolist() for batch in loader] for _ in range(2))
+    assert kept_mates(first, second) < 0.15
 
 
 def test_processes_share_a_pass(root):

@@ -1,5 +1,7 @@
 """Two made-up languages in files: words with an ending each, a few training lines to filter, some overlap."""
 
+from collections import Counter
+
 NAMES = "red green blue small large dog cat bird tree house sees takes gives finds old new"
 WORDS = NAMES.split()
 
@@ -22,3 +24,14 @@ def lines(split: str, language: str) -> list[str]:
         text[2] = sentence(50, language)
         text[4] = sentence(60, language) if language == "x" else "another translation"
     return text
+
+
+def kept_mates(before: list[list[int]], after: list[list[int]]) -> float:
+    """Share of a pair's batch mates that are with it in both, averaged over pairs."""
+    later = {row: number for number, batch in enumerate(after) for row in batch}
+    shares = []
+    for batch in before:
+        if len(batch) > 1:
+            together = Counter(later[row] for row in batch)
+            shares += [(together[later[row]] - 1) / (len(batch) - 1) for row in batch]
+    return sum(shares) / len(shares)
