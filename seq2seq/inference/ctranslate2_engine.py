@@ -6,7 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +16,7 @@ import torch
 from seq2seq.errors import UserError
 from seq2seq.inference.engines import Ids, batches, by_batches, pair_lengths, source_lengths
 from seq2seq.inference.export_folder import Export, import_library
+from seq2seq.inference.forking import PerProcess, limit_threads_after_fork
 from seq2seq.interfaces import EOS, EOS_PIECE, Hypothesis
 from seq2seq.search import BeamSearch, GreedySearch, Search
 from seq2seq.search.beam import unique
@@ -57,18 +60,11 @@ class CTranslate2Engine:
         self.longest_output: int = positions - 1
         self._pieces = [side.pieces(range(len(side))) for side in (export.tokenizers.source, export.tokenizers.target)]
         self._ids = {piece: number for number, piece in enumerate(self._pieces[1])}
-        library = import_library("ctranslate2", "ctranslate2")
-        try:
-            self._translator = library.Translator(
-                str(export.folder),
-                device=device.type,
-                device_index=device.index or 0,
-                inter_threads=torch.get_num_threads() if device.type == "cpu" else 1,
-                intra_threads=1,
-                max_queued_batches=-1,
-            )
-        except (RuntimeError, ValueError) as error:
-            raise UserError(f"{export.folder}: CTranslate2 cannot load it: {str(error).splitlines()[0]}") from error
+        self._loaded = PerProcess(partial(load, export.folder.absolute(), device))
+
+    @property
+    def _translator(self) -> Any:
+        return self._loaded.get()
 
     def check(self, search: Search) -> None:
         decoding_options(search)
@@ -217,6 +213,23 @@ class CTranslate2Engine:
             one.score = one.log_probability / norms[len(one.tokens)]
         ranked = (sorted(row, key=lambda one: (not one.finished, -one.score)) for row in found)
         return [unique(row, len(row)) for row in ranked]
+
+
+def load(folder: Path, device: torch.device) -> Any:
+    """CTranslate2's own translator. Raises UserError if the library is not installed or cannot read the folder."""
+    limit_threads_after_fork()
+    library = import_library("ctranslate2", "ctranslate2")
+    try:
+        return library.Translator(
+            str(folder),
+            device=device.type,
+            device_index=device.index or 0,
+            inter_threads=torch.get_num_threads() if device.type == "cpu" else 1,
+            intra_threads=1,
+            max_queued_batches=-1,
+        )
+    except (RuntimeError, ValueError) as error:
+        raise UserError(f"{folder}: CTranslate2 cannot load it: {str(error).splitlines()[0]}") from error
 
 
 def decoding_options(search: Search) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from seq2seq.attention import lengths_to_mask
 from seq2seq.errors import UserError, out_of_memory
+from seq2seq.inference.forking import limit_threads_after_fork
 from seq2seq.interfaces import EOS, PAD, Hypothesis
 from seq2seq.search import Search, decode_batch, score_pairs
 from seq2seq.search.penalties import NO_COVERAGE, Ranking
@@ -89,6 +90,8 @@ class TorchEngine:
         numbers: Sequence[int] | None = None,
         with_weights: bool = False,
     ) -> list[list[Hypothesis]]:
+        limit_threads_after_fork()
+
         def decode(places: list[int]) -> list[list[Hypothesis]]:
             source, mask = self._pad([sources[place] for place in places])
             forced = [prefixes[place] for place in places] if prefixes is not None else []
@@ -105,6 +108,8 @@ class TorchEngine:
         return by_batches(source_lengths(sources), max_tokens, partial(in_halves, decode))
 
     def score(self, sources: Sequence[Ids], targets: Sequence[Ids], ranking: Ranking, max_tokens: int) -> list[Scored]:
+        limit_threads_after_fork()
+
         def score(places: list[int]) -> list[Scored]:
             source, mask = self._pad([sources[place] for place in places])
             return score_pairs(self.models, ranking, source, mask, [targets[place] for place in places])

@@ -12,6 +12,7 @@ from seq2seq.inference.bundle import Bundle, load_bundle
 from seq2seq.inference.ctranslate2_engine import CTranslate2Engine
 from seq2seq.inference.engines import Engine, TorchEngine
 from seq2seq.inference.export_folder import EXPORTS, ONNX, Export, export_format
+from seq2seq.inference.forking import limit_threads_after_fork
 from seq2seq.inference.onnx_model import OnnxModel
 
 ENGINES = ("auto", "torch", *EXPORTS)
@@ -21,6 +22,7 @@ def load_model(path: str | Path, device: torch.device, engine: str = "auto") -> 
     """Raises UserError if there is no model there, or one of another kind than `engine`."""
     if engine not in ENGINES:
         raise UserError(f"engine={engine!r} is unknown; choose {', '.join(ENGINES)}")
+    limit_threads_after_fork()
     found = export_format(path)
     if engine in EXPORTS and found != engine:
         raise UserError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from seq2seq.errors import UserError
 from seq2seq.inference.export_folder import EXPORTS, ONNX, import_library
+from seq2seq.inference.forking import PerProcess, limit_threads_after_fork
 from seq2seq.interfaces import DecoderOutput
 
 STATE, NEXT = "state.", "next_state."
@@ -123,24 +125,30 @@ def checked_limits(limits: Mapping[str, Any]) -> dict[str, int]:
     return dict(limits)
 
 
+def load(path: Path) -> Any:
+    """ONNX Runtime's session. Raises UserError if the library is not installed or cannot read the file."""
+    limit_threads_after_fork()
+    library = import_library("onnxruntime", ONNX)
+    options = library.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 4  # what goes wrong is raised
+    try:
+        return library.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime's own exceptions have no common base
+        raise UserError(f"{path}: ONNX Runtime cannot load it: {str(error).splitlines()[0]}") from error
+
+
 class Graph:
     """One ONNX file as a function of tensors by name. inputs, outputs: their axes by name."""
 
     def __init__(self, path: Path) -> None:
-        library = import_library("onnxruntime", ONNX)
-        options = library.SessionOptions()
-        options.intra_op_num_threads = torch.get_num_threads()
-        options.log_severity_level = 4  # what goes wrong is raised
-        try:
-            self._session = library.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # ONNX Runtime's own exceptions have no common base
-            raise UserError(f"{path}: ONNX Runtime cannot load it: {str(error).splitlines()[0]}") from error
+        self._loaded = PerProcess(partial(load, path.absolute()))
+        session = self._loaded.get()
         self.inputs, self.outputs = (
-            {port.name: list(port.shape) for port in ports}
-            for ports in (self._session.get_inputs(), self._session.get_outputs())
+            {port.name: list(port.shape) for port in ports} for ports in (session.get_inputs(), session.get_outputs())
         )
 
     def __call__(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         names = list(self.outputs)
-        found: list[Any] = self._session.run(names, {name: one.numpy() for name, one in inputs.items()})
+        found: list[Any] = self._loaded.get().run(names, {name: one.numpy() for name, one in inputs.items()})
         return {name: torch.from_numpy(array) for name, array in zip(names, found, strict=True)}
