@@ -14,6 +14,8 @@ from service import REFERENCES, SOURCES, running
 
 from seq2seq.serving.request_limits import Limits
 
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
 
 @pytest.fixture(scope="module")
 def driver() -> Iterator[Chrome]:
