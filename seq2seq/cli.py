@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 from seq2seq import __version__
@@ -44,7 +43,14 @@ Start here (built-in data, no network):
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command line and exit with its status."""
+    guarded(_prepare)
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def _prepare() -> None:
+    from seq2seq.commands.console import prepare_streams
+
+    prepare_streams()
 
 
 def run(arguments: list[str]) -> int:
@@ -60,11 +66,19 @@ def run(arguments: list[str]) -> int:
         from seq2seq.commands.suggestions import nearest
 
         return fail(f"there is no command {command!r}{nearest(command, COMMANDS)}\nCommands: {', '.join(COMMANDS)}")
-    from seq2seq.commands import configuration
+    return guarded(_help if {"-h", "--help"} & {*rest} else _launch, command, rest)
 
-    if {"-h", "--help"} & set(rest):
-        return guarded(lambda: say(configuration.help_text(command, rest)))
-    return guarded(configuration.launch, command, import_module(f"seq2seq.commands.{command}").main, rest)
+
+def _help(command: str, arguments: list[str]) -> None:
+    from seq2seq.commands.help import help_text
+
+    say(help_text(command, arguments))
+
+
+def _launch(command: str, arguments: list[str]) -> int:
+    from seq2seq.commands.launch import launch
+
+    return launch(command, arguments)
 
 
 def guarded(function: Callable[..., int | None], *arguments: Any) -> int:
@@ -72,7 +86,7 @@ def guarded(function: Callable[..., int | None], *arguments: Any) -> int:
     try:
         return function(*arguments) or 0
     except UserError as error:
-        return fail(str(error))
+        return fail(str(error), error.status)
     except KeyboardInterrupt:
         goes_on = arguments and arguments[0] in ("train", "compare")
         return fail("interrupted" + "; the same command goes on from the last checkpoint" * bool(goes_on), INTERRUPTED)

@@ -5,8 +5,10 @@ class UserError(Exception):
     """Something the user can put right: a file, a line, a key or a value.
 
     The message is one or two lines: what is wrong and where, then the way out. The command line prints it without a
-    traceback and exits with status 2.
+    traceback and exits with `status`.
     """
+
+    status = 2
 
 
 OUT_OF_MEMORY = "out of memory\nLower data.max_tokens, trainer.validation_tokens, max_tokens or model.width."

@@ -18,7 +18,7 @@ def compose_training(overrides: list[str]) -> DictConfig:
     from seq2seq.commands.configuration import compose
 
     config = compose("train", overrides)
-    check(config, "train", ignore=("hydra",))
+    check(config, "train")
     return config
 
 

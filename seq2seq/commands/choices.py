@@ -1,22 +1,26 @@
-"""Where the options of config groups are: in conf/, and in folders of the user's own (`--config-dir`)."""
+"""The configuration files: commands, groups and options of conf/, and a user's own options (`--config-dir`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
+from omegaconf import DictConfig
 
 from seq2seq.errors import UserError
 
-SEARCH_PATH = "hydra.searchpath"
+WHOLE = ("experiment", "recipe")
+"""Groups whose files change the whole configuration."""
 
-MISPLACED = (
-    "the experiment's settings landed under 'experiment', where nothing reads them\n"
-    "Let the first line of its file be, with nothing before it, not even a byte order mark: # @package _global_"
-)
+
+def misplaced(group: str) -> str:
+    """What is wrong with an experiment or a recipe whose settings land under its own name."""
+    return (
+        f"the {group}'s settings landed under '{group}', where nothing reads them\n"
+        "Let the first line of its file be, with nothing before it, not even a byte order mark: # @package _global_"
+    )
 
 
 def config_dir() -> Path:
@@ -29,9 +33,11 @@ def config_dir() -> Path:
 
 
 def root_files(command: str) -> list[dict[str, Any]]:
-    """A command's own file, and those that its defaults list includes, such as train in compare.yaml."""
+    """A command's own file, and train.yaml if its defaults list includes that."""
     content = yaml.safe_load((config_dir() / f"{command}.yaml").read_text(encoding="utf-8"))
-    included = [entry for entry in content["defaults"] if isinstance(entry, str) and entry != "_self_"]
+    included = [
+        entry for entry in content["defaults"] if isinstance(entry, str) and entry not in ("_self_", "common/command")
+    ]
     return [content, *(file for name in included for file in root_files(name))]
 
 
@@ -41,10 +47,10 @@ def root_groups(command: str) -> set[str]:
     return {name for entry in entries for name in entry if not name.startswith("override ")}
 
 
-def groups(overrides: Iterable[str] = ()) -> dict[str, list[str]]:
-    """Every config group with its options, those of a search path in `overrides` too."""
+def groups(folders: Iterable[Path] = ()) -> dict[str, list[str]]:
+    """Every config group with its options, those in the user's own folders too."""
     found: dict[str, set[str]] = {}
-    for root in (config_dir(), *_own_folders(overrides)):
+    for root in (config_dir(), *folders):
         for file in _options(root):
             found.setdefault(file.parent.as_posix(), set()).add(file.stem)
     return {group: sorted(options) for group, options in sorted(found.items())}
@@ -55,9 +61,9 @@ def key_of(override: str) -> str:
     return override.lstrip("+~").split("=")[0]
 
 
-def option_file(group: str, option: str, overrides: Iterable[str] = ()) -> Path | None:
+def option_file(group: str, option: str, folders: Iterable[Path] = ()) -> Path | None:
     """The YAML file of an option, or None if there is no such option."""
-    files = (root / group / f"{option}.yaml" for root in (config_dir(), *_own_folders(overrides)))
+    files = (root / group / f"{option}.yaml" for root in (config_dir(), *folders))
     return next((file for file in files if file.is_file()), None)
 
 
@@ -67,88 +73,57 @@ def _options(folder: Path) -> list[Path]:
     return sorted(file.relative_to(folder) for top in tops for file in (folder / top).rglob("*.yaml"))
 
 
-def with_search_path(arguments: list[str]) -> list[str]:
-    """`--config-dir DIR`, anywhere in `arguments`, as the override of Hydra's search path that it stands for.
-
-    Raises:
-        UserError: DIR is missing, or holds no option, or one that Hydra would pass over because its name is taken.
-    """
-    named, others = [], []
-    rest = iter(arguments)
-    for text in rest:
-        if text in ("--config-dir", "-cd"):
-            named.append(next(rest, ""))
-        elif text.startswith("--config-dir="):
-            named.append(text.partition("=")[2])
-        else:
-            others.append(text)
-    if not named:
-        return arguments
-    if "" in named:
-        raise UserError("--config-dir needs a folder, such as one with experiment/NAME.yaml in it")
-    if any(map(_sets_search_path, others)):
-        raise UserError("--config-dir and hydra.searchpath= are two ways to say the same\nGive one of them.")
+def check_folder(folder: Path) -> None:
+    """Raises UserError if the folder of --config-dir is missing, has no option, or has one whose name is taken: Hydra
+    would pass that over."""
+    if not folder.is_dir():
+        raise UserError(f"--config-dir {folder}: there is no such folder")
+    if not _options(folder):
+        raise UserError(f"--config-dir {folder}: there is no GROUP/NAME.yaml, such as experiment/mine.yaml")
     ours = [*_options(config_dir()), *(Path(path.name) for path in config_dir().glob("*.yaml"))]
-    for name in named:
-        if not Path(name).is_dir():
-            raise UserError(f"--config-dir {name}: there is no such folder")
-        if not _options(Path(name)):
-            raise UserError(f"--config-dir {name}: there is no GROUP/NAME.yaml, such as experiment/mine.yaml")
-        if taken := [str(file) for file in ours if (Path(name) / file).is_file()]:
-            raise UserError(
-                f"--config-dir {name}: {', '.join(taken)}: so is one of ours named, and it would be taken\n"
-                "Give yours another name."
-            )
-    folders = ", ".join(quoted(f"file://{Path(name).resolve()}") for name in named)
-    return [f"{SEARCH_PATH}=[{folders}]", *others]
+    if taken := [str(file) for file in ours if (folder / file).is_file()]:
+        raise UserError(
+            f"--config-dir {folder}: {', '.join(taken)} would be passed over for the file of that name in conf/\n"
+            "Give yours another name."
+        )
+
+
+def own_files(folders: Iterable[Path]) -> list[Path]:
+    """The user's own options, in the folders of --config-dir."""
+    return [root / option for root in folders for option in _options(root)]
+
+
+def own_folders() -> list[Path]:
+    """The folders of --config-dir of the command that Hydra is running."""
+    from hydra.core.hydra_config import HydraConfig
+
+    sources = HydraConfig.get().runtime.config_sources
+    return [Path(source.path) for source in sources if source.provider == "command-line"]
 
 
 def search_path() -> list[str]:
-    """The override of Hydra's search path in the command that is running, or nothing."""
-    from hydra.core.hydra_config import HydraConfig
-
-    return list(filter(_sets_search_path, HydraConfig.get().overrides.hydra))
+    """What a command that repeats the one that is running needs beside its overrides."""
+    return [text for folder in own_folders() for text in ("--config-dir", str(folder))]
 
 
-def readable(argument: str) -> str:
-    """The argument, its value in quotes if Hydra cannot read it without and it is plainly one text: neither a list, nor
-    several values."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
+def compose(command: str, overrides: Sequence[str] = (), with_hydra: bool = False) -> DictConfig:
+    """The configuration that Hydra composes, also within a command that it runs. Raises Hydra's own errors."""
+    from hydra import compose, initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.initialize import get_gh_backup, restore_gh_from_backup
 
-    key, equals, value = argument.partition("=")
-    if not equals or not key or value[:1] in tuple("[{('\"") or "," in value or "${" in value:
-        return argument
-    parser = OverridesParser.create()
-    with suppress(HydraException):
-        parser.parse_override(argument)
-        return argument
-    in_quotes = f"{key}={quoted(value)}"
-    with suppress(HydraException):
-        parser.parse_override(in_quotes)
-        return in_quotes
-    return argument
+    outer = get_gh_backup()
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(str(config_dir()), version_base="1.3"):
+            return compose(command, list(overrides), return_hydra_config=with_hydra)
+    finally:
+        restore_gh_from_backup(outer)
 
 
-def quoted(text: str) -> str:
-    """The text as a value on a command line of Hydra's, whatever characters are in it."""
-    from hydra.core.override_parser.types import Quote, QuotedString
-
-    return QuotedString(text, Quote.single).with_quotes()
-
-
-def own_files(overrides: Iterable[str]) -> list[Path]:
-    """The user's own options, in folders of a search path in `overrides`."""
-    return [root / option for root in _own_folders(overrides) for option in _options(root)]
-
-
-def _own_folders(overrides: Iterable[str]) -> list[Path]:
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
-    values = [OverridesParser.create().parse_override(text).value() for text in overrides if _sets_search_path(text)]
-    places = [str(place) for value in values if isinstance(value, list) for place in value]
-    return [Path(place.removeprefix("file://")) for place in places if not place.startswith("pkg://")]
-
-
-def _sets_search_path(override: str) -> bool:
-    return override.lstrip("+").startswith(f"{SEARCH_PATH}=")
+def flat_keys(node: Any, prefix: str = "") -> Iterator[str]:
+    """Dotted names of every key below `node`."""
+    if isinstance(node, dict):
+        for name, value in node.items():
+            yield f"{prefix}{name}"
+            yield from flat_keys(value, f"{prefix}{name}.")

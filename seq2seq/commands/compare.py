@@ -6,30 +6,33 @@ import shlex
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
-from hydra._internal.callbacks import Callbacks
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
-from hydra.core.utils import JobReturn, JobStatus
+from hydra.errors import HydraException
+from hydra.experimental.callback import Callback
 from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf.errors import OmegaConfBaseException
 
-from seq2seq.commands import configuration, runs
-from seq2seq.commands.choices import key_of, quoted, search_path
-from seq2seq.commands.config_check import check
+from seq2seq.commands import runs
+from seq2seq.commands.arguments import quoted
+from seq2seq.commands.choices import key_of, own_folders
+from seq2seq.commands.configuration import checked
+from seq2seq.commands.explain import explain
 from seq2seq.commands.preflight import check_values
 from seq2seq.commands.report import write_report
 from seq2seq.commands.starting import load_start
 from seq2seq.commands.suggestions import nearest
 from seq2seq.commands.train import train
-from seq2seq.commands.workers import leading
+from seq2seq.commands.workers import enter_worker, leading
 from seq2seq.errors import OUT_OF_MEMORY, UserError, out_of_memory
 from seq2seq.training.signals import TrainingInterrupted
 
@@ -40,53 +43,105 @@ OWN = ("models", "experiments", "seeds", "systems", "baseline")
 def main(config: DictConfig) -> int:
     hydra = HydraConfig.get()
     choices = dict(hydra.runtime.choices)
-    folder = runs.named(config.run_dir or f"runs/{choices.get('experiment') or 'compare-' + choices['data']}")
+    study = choices.get("experiment") or f"{choices.get('recipe') or 'compare'}-{choices['data']}"
+    folder = runs.named(config.run_dir or f"runs/{study}")
     compared = systems(config)
     baseline = known_baseline(config, folder, [name for name, _ in compared])
-    shared = [text for text in hydra.overrides.task if _key(text) not in (*OWN, "run_dir")]
-    if any(_key(text) == "seed" for text in (*shared, *(text for _, own in compared for text in own))):
-        raise UserError("seed= is one training's; give seeds=[...], for all systems alike")
-    jobs = {
-        f"{name}-seed{seed}": [
-            *shared,
-            *own,
-            f"seed={seed}",
-            f"run_dir={quoted(str(folder / f'{name}-seed{seed}'))}",
-        ]
-        for name, own in compared
-        for seed in config.seeds
-    }
-    for name, job in jobs.items():
-        check_job(name, job)
+    jobs = job_overrides(hydra.overrides.task, compared, config.seeds, folder)
+    trainings = Jobs(config, folder)
+    for name, overrides in jobs.items():
+        trainings.check(name, overrides)
     progress = Progress([folder / name for name in jobs], time.time())
     with nullcontext() if config.dry_run else runs.held(folder):
-        statuses = launch(config, list(jobs.values()), folder, progress)
-        if config.dry_run or not leading():
-            return max(statuses)
-        if any(statuses):
-            failed = [name for name, status in zip(jobs, statuses, strict=True) if status]
-            print(
-                f"not finished: {', '.join(failed)}; the same command goes on, and\n"
-                f"seq2seq report runs={shlex.quote(str(folder))} compares those that are",
-                file=sys.stderr,
-            )
-            return max(statuses)
-        print(f"{len(jobs)} runs in {(time.time() - progress.began) / 60:.1f} minutes", file=sys.stderr)
-        write_report([str(folder)], folder, baseline)
+        ended = dict(zip(jobs, trainings.launch(list(jobs.values()), progress), strict=True))
+        if failed := {name: one for name, one in ended.items() if one.status}:
+            for name, one in failed.items():
+                if one.error:
+                    print(f"error: {name}: {one.error}", file=sys.stderr)
+            raise Unfinished(folder, failed)
+        if leading() and not config.dry_run:
+            print(f"{len(jobs)} runs in {(time.time() - progress.began) / 60:.1f} minutes", file=sys.stderr)
+            write_report([str(folder)], folder, baseline)
     return 0
 
 
-def check_job(name: str, overrides: list[str]) -> None:
-    """Refuse impossible settings of one system before the first is trained."""
-    config = configuration.compose("compare", [*search_path(), *overrides])
-    try:
-        check(config, "compare", ignore=("hydra",))
-        if runs.finished(Path(config.run_dir)):
-            return
-        experiment = config.hydra.runtime.choices.get("experiment")
-        check_values(config, load_start(config, Path(config.run_dir), config.hydra.overrides.task, experiment))
-    except UserError as error:
-        raise UserError(f"{name}: {error}") from error
+class Jobs:
+    """The trainings of one comparison, composed and launched by Hydra as the jobs of a sweep are."""
+
+    def __init__(self, config: DictConfig, folder: Path) -> None:
+        """folder: what the launcher itself writes goes there."""
+        self._config = config.copy()
+        with open_dict(self._config):
+            self._config.hydra = HydraConfig.get()
+        with read_write(self._config.hydra):
+            self._config.hydra.sweep.dir = str(folder)
+        self._loader = GlobalHydra.instance().config_loader()
+
+    def check(self, name: str, overrides: list[str]) -> None:
+        """Refuse impossible settings of one training before the first begins."""
+        try:
+            config = checked(self._loader.load_sweep_config(self._config, overrides), "compare", overrides)
+            if not runs.finished(Path(config.run_dir)):
+                experiment = config.hydra.runtime.choices.get("experiment")
+                start = load_start(config, Path(config.run_dir), config.hydra.overrides.task, experiment)
+                check_values(config, start)
+        except (HydraException, OmegaConfBaseException) as error:
+            raise UserError(f"{name}: {explain(error, 'compare', overrides, own_folders())}") from error
+        except UserError as error:
+            raise UserError(f"{name}: {error}") from error
+
+    def launch(self, jobs: Sequence[Sequence[str]], progress: Progress) -> list[Ended]:
+        """Run the trainings: one after the other, or by hydra/launcher=joblib, submitit_slurm, ... side by side.
+
+        Raises:
+            UserError: a process of the launcher died.
+            SystemExit: a signal ended a training in this process.
+        """
+        launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=HydraContext(config_loader=self._loader, callbacks=cast(Any, Callback())),
+            task_function=partial(run_job, progress=progress),
+            config=self._config,
+        )
+        try:
+            return [job.return_value for job in launcher.launch(jobs, initial_job_idx=0)]
+        except BrokenProcessPool as error:
+            raise UserError(
+                "a process that trained has died, perhaps because memory ran out, and the others were stopped\n"
+                "The same command resumes them from their last checkpoints."
+            ) from error
+
+
+class Ended(NamedTuple):
+    """How a training ended: its exit status, and what was wrong."""
+
+    status: int
+    error: str = ""
+
+
+class Unfinished(UserError):
+    """Some trainings of a comparison have failed. The exit status is the highest of theirs."""
+
+    def __init__(self, folder: Path, failed: Mapping[str, Ended]) -> None:
+        super().__init__(
+            f"not finished: {', '.join(failed)}; the same command resumes them, and\n"
+            f"seq2seq report runs={shlex.quote(str(folder))} compares the others"
+        )
+        self.status = max(ended.status for ended in failed.values())
+
+
+def job_overrides(
+    arguments: Sequence[str], compared: Sequence[tuple[str, list[str]]], seeds: Sequence[int], folder: Path
+) -> dict[str, list[str]]:
+    """The overrides of each training by its name, SYSTEM-seedN."""
+    shared = [text for text in arguments if _key(text) not in (*OWN, "run_dir")]
+    if any(_key(text) == "seed" for text in (*shared, *(text for _, own in compared for text in own))):
+        raise UserError("seed= is one training's; give seeds=[...], for all systems alike")
+    return {
+        name: [*shared, *own, f"seed={seed}", f"run_dir={quoted(str(folder / name))}"]
+        for system, own in compared
+        for seed in seeds
+        for name in [f"{system}-seed{seed}"]
+    }
 
 
 def known_baseline(config: DictConfig, folder: Path, names: Sequence[str]) -> str | None:
@@ -160,69 +215,30 @@ class Progress:
         return text
 
 
-def launch(config: DictConfig, jobs: Sequence[Sequence[str]], folder: Path, progress: Progress) -> list[int]:
-    """Run the trainings through Hydra's launcher: one after the other, or hydra/launcher=joblib, submitit_slurm, ...;
-    their exit statuses. What the launcher itself writes goes to `folder`.
-
-    One that fails does not keep the others from running; what was wrong is printed once all have ended.
-
-    Raises:
-        UserError: a process of the launcher's died.
-        SystemExit: a signal ended a training in this process.
-    """
-    hydra = GlobalHydra.instance().hydra
-    assert hydra is not None
-    full = config.copy()
-    with open_dict(full):
-        full.hydra = HydraConfig.get()
-    with read_write(full.hydra):
-        full.hydra.sweep.dir = str(folder)
-    context = HydraContext(config_loader=hydra.config_loader, callbacks=Callbacks(full))
-    task = partial(run_job, progress=progress)
-    launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=task, config=full)
-    try:
-        returns = launcher.launch(jobs, initial_job_idx=0)
-    except BrokenProcessPool as error:
-        raise UserError(
-            "a process that trained has died, perhaps for want of memory, and the others were stopped\n"
-            "The same command goes on from their last checkpoints."
-        ) from error
-    return [_status(job) for job in returns]
-
-
-def run_job(config: DictConfig, progress: Progress) -> int:
-    """One training of a comparison; the task that a launcher runs, perhaps in another process."""
+def run_job(config: DictConfig, progress: Progress) -> Ended:
+    """One training of a comparison: the task that a launcher runs, perhaps in another process."""
+    enter_worker()
     choices = dict(HydraConfig.get().runtime.choices)
     OmegaConf.set_struct(config, False)
-    for key in OWN:
-        config.pop(key, None)
-    name = Path(config.run_dir).name
     try:
+        config = checked(config, "compare", [])
+        for key in OWN:
+            config.pop(key)
         status = train(config, Path(config.run_dir), choices)
-        if leading() and not config.dry_run:
-            print(progress, file=sys.stderr)
-        return status
-    except UserError as error:
-        raise UserError(f"{name}: {error}") from error
-    except OSError as error:
-        if error.strerror is None:
-            raise
-        raise UserError(f"{name}: {error.filename or ''}: {error.strerror}") from error
     except TrainingInterrupted as stop:
-        return stop.exit_code
+        return Ended(stop.exit_code)
+    except UserError as error:
+        return Ended(2, str(error))
     except Exception as error:
+        if isinstance(error, OSError) and error.strerror is not None:
+            return Ended(2, f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
         if out_of_memory(error):
-            raise UserError(f"{name}: {OUT_OF_MEMORY}") from error
+            return Ended(2, OUT_OF_MEMORY)
         traceback.print_exc()
-        raise
-
-
-def _status(job: JobReturn) -> int:
-    if job.status != JobStatus.FAILED:
-        return int(job.return_value)
-    error = job._return_value
-    print(f"error: {error if isinstance(error, UserError) else repr(error)}", file=sys.stderr)
-    return 2 if isinstance(error, UserError) else 1
+        return Ended(1, repr(error))
+    if leading() and not config.dry_run:
+        print(progress, file=sys.stderr)
+    return Ended(status)
 
 
 def _key(override: str) -> str:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import inspect
 import json
 import re
-import types
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 from omegaconf import DictConfig, OmegaConf
 
-from seq2seq.commands.choices import MISPLACED, config_dir, root_files, root_groups
+from seq2seq.commands.choices import WHOLE, config_dir, misplaced, root_files, root_groups
 from seq2seq.commands.suggestions import nearest
+from seq2seq.commands.values import describe, fits, put, with_whole_numbers
 from seq2seq.errors import UserError
 
 TYPES: dict[str, Any] = {
@@ -44,29 +44,41 @@ TRUSTED = ("seq2seq.", "torch.optim.")
 """Packages whose classes a configuration may name."""
 
 
-def check(config: DictConfig, command: str, ignore: Collection[str] = ()) -> None:
-    """Refuse what could not work. ignore: top-level keys to pass over.
+def check(config: DictConfig, command: str) -> None:
+    """Refuse what could not work, and let whole floats such as 1e5 be ints where ints are needed.
 
     Raises:
         UserError: a key that nothing reads, a value of the wrong type, or a `_target_` outside the trusted packages.
     """
     allowed = {str(key) for content in root_files(command) for key in content} - {"defaults", "hydra"}
     allowed |= root_groups(command)
-    if "experiment" in config:
-        raise UserError(MISPLACED)
+    for group in WHOLE:
+        if group in config:
+            raise UserError(misplaced(group))
     for key in config:
-        if key not in allowed and key not in ignore:
+        if key not in {*allowed, "hydra"}:
             raise UserError(f"unknown key {str(key)!r}{nearest(str(key), allowed)}\nSee seq2seq {command} --help")
-    if missing := sorted(allowed - {"experiment", "hydra", *ignore} - {str(key) for key in config}):
+    if missing := sorted(allowed - {*WHOLE} - {str(key) for key in config}):
         raise UserError(f"{missing[0]}= is needed and was taken away\nSee seq2seq {command} --help")
-    plain = OmegaConf.to_container(config, resolve=True)
+    if command in ("train", "compare") and "_target_" not in config.search:
+        raise UserError(f"search=checkpoint is not for {command}\nChoose search=beam, greedy, sampling or diverse.")
+    plain = OmegaConf.to_container(without_hydra(config), resolve=True)
     assert isinstance(plain, dict)
     for key, value in plain.items():
         hint = TYPES.get(f"{command}.{key!s}", TYPES.get(str(key), object))
-        if key not in ignore and not fits(value, hint):
+        found = with_whole_numbers(value, hint)
+        if not fits(found, hint):
             raise UserError(f"{key!s}={value!r} has the wrong type: {describe(hint)} is needed")
-    for path, node in targets({key: value for key, value in plain.items() if key not in ignore}):
-        check_target(path, node)
+        if found is not value:
+            put(config, str(key), found)
+    for path, node in targets(plain):
+        for key, value in check_target(path, node).items():
+            put(config, f"{path}.{key}", value)
+
+
+def without_hydra(config: DictConfig) -> DictConfig:
+    """A copy of the configuration without Hydra's own node."""
+    return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
 
 
 def targets(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -81,13 +93,13 @@ def targets(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
             yield from targets(value, f"{path}[{number}]")
 
 
-def check_target(path: str, node: dict[str, Any]) -> None:
-    """Hold one node against the signature of what it names."""
+def check_target(path: str, node: dict[str, Any]) -> dict[str, Any]:
+    """Hold one node against the signature of what it names; see `check_arguments`."""
     target = str(node["_target_"])
     if not target.startswith(TRUSTED):
         raise UserError(f"{path}._target_: {target!r} is refused\nOnly {', '.join(TRUSTED)} may be named there.")
     values = {key: value for key, value in node.items() if not (key.startswith("_") and key.endswith("_"))}
-    check_arguments(path, values, locate(target, path))
+    return check_arguments(path, values, locate(target, path))
 
 
 def check_data(config: DictConfig) -> None:
@@ -100,13 +112,18 @@ def check_data(config: DictConfig) -> None:
     data: Any = OmegaConf.to_container(config.data, resolve=True)
     own = inspect.signature(TranslationData).parameters.keys() - {"seed", "tokenizer", "tokenizers"}
     common: Any = OmegaConf.to_container(OmegaConf.load(config_dir() / "data" / "common" / "base.yaml"))
-    references = re.findall(r"\$\{([^}]*)", json.dumps(OmegaConf.to_container(config, resolve=False)))
+    references = re.findall(r"\$\{([^}]*)", json.dumps(OmegaConf.to_container(without_hydra(config))))
     read = own.union(*(re.findall(r"\w+", reference) for reference in references))
     for key, value in data.items():
         if references and key not in read and (key not in common or value != common[key]):
             raise UserError(f"data.{key}={value}: nothing reads it{nearest(key, read)}")
-    check_arguments("data", {key: value for key, value in data.items() if key in own}, TranslationData)
-    check_arguments("data.concatenation", data.get("concatenation") or {}, ConcatenatedCorpus)
+    nodes = (
+        ("data", {key: value for key, value in data.items() if key in own}, TranslationData),
+        ("data.concatenation", data.get("concatenation") or {}, ConcatenatedCorpus),
+    )
+    for path, values, function in nodes:
+        for key, value in check_arguments(path, values, function).items():
+            put(config, f"{path}.{key}", value)
 
 
 def check_foreign(node: dict[str, Any], group: str, path: str) -> None:
@@ -128,16 +145,27 @@ def check_foreign(node: dict[str, Any], group: str, path: str) -> None:
         check_target(place, inner)
 
 
-def check_arguments(path: str, values: Mapping[str, Any], function: Callable[..., Any]) -> None:
-    """Hold keyword arguments against a function's (or class') names and type hints."""
+def check_arguments(path: str, values: Mapping[str, Any], function: Callable[..., Any]) -> dict[str, Any]:
+    """Hold keyword arguments against a function's (or class') names and type hints.
+
+    Returns:
+        Those that fit as ints only, as ints: see `with_whole_numbers`.
+
+    Raises:
+        UserError: an unknown name, or a value of another type.
+    """
     parameters = inspect.signature(function).parameters
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return
+        return {}
+    changed = {}
     hints = get_type_hints(function.__init__ if inspect.isclass(function) else function)
     for key, value in values.items():
         if key not in parameters:
             raise UserError(f"unknown key '{path}.{key}'{nearest(key, parameters)}\nIt takes {', '.join(parameters)}.")
-        if key in hints and not fits(value, hints[key]):
+        if key not in hints or fits(value, hints[key]):
+            continue
+        changed[key] = with_whole_numbers(value, hints[key])
+        if changed[key] is value:
             quotes = ""
             if isinstance(value, (bool, float)) and fits("", hints[key]):
                 quotes = (
@@ -145,6 +173,7 @@ def check_arguments(path: str, values: Mapping[str, Any], function: Callable[...
                 )
             wanted = describe(hints[key])
             raise UserError(f"{path}.{key}={value!r} has the wrong type: {wanted} is needed{quotes}")
+    return changed
 
 
 def locate(target: str, path: str) -> Any:
@@ -153,37 +182,3 @@ def locate(target: str, path: str) -> Any:
         return getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise UserError(f"{path}._target_: cannot import {target!r}: {error}") from error
-
-
-def fits(value: Any, hint: Any) -> bool:
-    """Whether a plain YAML value suits a type hint; hints beyond plain types are left to the constructor."""
-    if get_origin(hint) in (Union, types.UnionType):
-        return any(fits(value, option) for option in get_args(hint))
-    if get_origin(hint) is Literal:
-        return value in get_args(hint)
-    if get_origin(hint) is list:
-        return isinstance(value, list) and all(fits(item, get_args(hint)[0]) for item in value)
-    if get_origin(hint) in (dict, Mapping):
-        key, item = get_args(hint)
-        return isinstance(value, Mapping) and all(fits(a, key) and fits(b, item) for a, b in value.items())
-    if hint in (None, type(None)):
-        return value is None
-    if hint is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if hint in (bool, str):
-        return isinstance(value, hint)
-    return True
-
-
-def describe(hint: Any) -> str:
-    if get_origin(hint) in (Union, types.UnionType):
-        return " or ".join(describe(option) for option in get_args(hint))
-    if get_origin(hint) is Literal:
-        return " or ".join(repr(choice) for choice in get_args(hint))
-    if get_origin(hint) in (dict, Mapping):
-        return f"{{name: {describe(get_args(hint)[1])}}}"
-    if get_origin(hint) is list:
-        return str(hint)
-    return {type(None): "null", None: "null"}.get(hint, getattr(hint, "__name__", str(hint)))

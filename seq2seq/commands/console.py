@@ -1,13 +1,38 @@
-"""Talk: log lines on standard error, and in a run's own file."""
+"""The standard streams, and log lines on standard error and in a run's own file."""
 
 from __future__ import annotations
 
+import io
 import logging
+import os
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from seq2seq.errors import UserError
+
+
+def prepare_streams() -> None:
+    """Write UTF-8 to standard output and error whatever the locale. Closed streams take no file's number from now on,
+    and what goes to a closed standard error is dropped."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (open to the end)
+    for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors=errors)
+
+
+def need_output(way_out: str) -> None:
+    """Raises UserError if standard output is closed."""
+    if sys.stdout is None:
+        raise UserError(f"standard output is closed\n{way_out}")
 
 
 @contextmanager

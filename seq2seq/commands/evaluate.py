@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 
 from seq2seq.commands.config_check import check_foreign
-from seq2seq.commands.configuration import build
-from seq2seq.commands.console import talk_to
+from seq2seq.commands.configuration import build, chosen_search
+from seq2seq.commands.console import need_output, talk_to
 from seq2seq.commands.scoring import score_split, test_splits, with_beam_size
-from seq2seq.commands.translate import typed_search
 from seq2seq.errors import UserError
 from seq2seq.files import atomic_write
 from seq2seq.run import Run
@@ -32,7 +31,7 @@ def main(config: DictConfig) -> int:
         raise UserError("hypotheses=FILE needs references=FILE and sources=FILE")
     if config.checkpoint is not None and any(files):
         raise UserError("references= and sources= go with hypotheses=; a checkpoint has the test sets of its corpus")
-    if config.checkpoint is None and (config.splits or config.data.root or typed_search(config)):
+    if config.checkpoint is None and (config.splits or config.data.root or chosen_search(config.search)):
         raise UserError("splits=, data.root= and search go with checkpoint=; hypotheses= are scored as they are")
     if config.beam_sizes and config.checkpoint is None:
         raise UserError("beam_sizes=[...] needs checkpoint=RUN: it translates anew with each")
@@ -41,6 +40,8 @@ def main(config: DictConfig) -> int:
             f"output={config.output} is the folder of a run, whose metrics.json belongs to the texts that are there\n"
             f"Give another folder, such as output={Path(config.output) / 'evaluation'}"
         )
+    if config.output is None:
+        need_output("Give output=DIR.")
     with talk_to():
         comet = asked_comet(config)
         splits = score_files(config, files, comet) if config.checkpoint is None else score_checkpoint(config, comet)
@@ -83,7 +84,7 @@ def score_checkpoint(config: DictConfig, comet: Comet | None) -> dict[str, Any]:
     from seq2seq.data.translation_data import TranslationData
     from seq2seq.inference.translator import Translator
 
-    translator = Translator.load(config.checkpoint, config.device, typed_search(config))
+    translator = Translator.load(config.checkpoint, config.device, chosen_search(config.search))
     if translator.exported:
         raise UserError(
             f"checkpoint={config.checkpoint} is an export, which can translate but not be evaluated whole\n"
@@ -103,15 +104,16 @@ def score_checkpoint(config: DictConfig, comet: Comet | None) -> dict[str, Any]:
     tokenize = settings.get("tokenize", "13a") if config.tokenize is None else config.tokenize
     lowercase = settings.get("lowercase", False) if config.lowercase is None else config.lowercase
     output = None if config.output is None else Path(config.output)
-    chosen = typed_search(config) or {}
-    changes, node = (chosen, settings.search) if isinstance(chosen, dict) else ({}, config.search)
-    search: Any = OmegaConf.to_container(node, resolve=True)
+    search: Any = OmegaConf.to_container(
+        config.search if "_target_" in config.search else settings.search, resolve=True
+    )
+    search |= {key: value for key, value in config.search.items() if value is not None}
     splits = {
         split: score_split(
             translator,
             data,
             split,
-            {**search, **changes},
+            search,
             output,
             tokenize,
             lowercase,

@@ -19,9 +19,8 @@ from typing import Any
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from seq2seq.commands.choices import config_dir
+from seq2seq.commands.choices import config_dir, flat_keys
 from seq2seq.commands.config_check import locate
-from seq2seq.commands.configuration import flat_keys
 from seq2seq.commands.workers import leading
 from seq2seq.errors import UserError
 from seq2seq.files import InUse, atomic_write, hold
@@ -45,16 +44,17 @@ LONGEST_NAME = 160
 
 
 def run_dir(config: DictConfig, choices: dict[str, Any], overrides: list[str], sweep: bool) -> Path:
-    """`run_dir=` if given, else runs/<experiment or model>-<data>-seed<n>, or from a checkpoint
-    runs/<experiment or data>-seed<n>-from-<checkpoint>, under -m followed by the swept overrides."""
+    """`run_dir=` if given, else runs/<experiment>-seed<n> or runs/<recipe or model>-<data>-seed<n>; from a checkpoint
+    runs/<experiment or data>-seed<n>-from-<checkpoint>. Under -m the swept overrides follow."""
     if config.run_dir is not None:
         return named(config.run_dir)
     start = "" if config.checkpoint is None else f"-from-{checkpoint_name(Path(config.checkpoint))}"
-    name = choices.get("experiment") or (choices["data"] if start else f"{choices['model']}-{choices['data']}")
+    group = "recipe" if choices.get("recipe") else "model"
+    name = choices.get("experiment") or (choices["data"] if start else f"{choices[group]}-{choices['data']}")
     name = f"{name}-seed{config.seed}{start}"
     if sweep:
         own = {"experiment", "seed", "data.root", "checkpoint"}
-        own |= set() if choices.get("experiment") else {"data"} if start else {"data", "model"}
+        own |= set() if choices.get("experiment") else {"data"} if start else {"data", group}
         name += "".join(f"-{text.replace('/', '.')}" for text in overrides if text.split("=")[0] not in own)
         if len(name) > LONGEST_NAME:
             name = f"{name[: LONGEST_NAME - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

@@ -10,7 +10,9 @@ from itertools import zip_longest
 
 from omegaconf import DictConfig
 
-from seq2seq.commands.translate import paths, typed_search
+from seq2seq.commands.configuration import chosen_search
+from seq2seq.commands.console import need_output
+from seq2seq.commands.translate import paths
 from seq2seq.errors import UserError
 
 
@@ -19,7 +21,8 @@ def main(config: DictConfig) -> int:
 
     if config.format not in ("text", "jsonl"):
         raise UserError(f"format={config.format!r} is unknown; choose text or jsonl")
-    translator = Translator.load(paths(config.checkpoint), config.device, typed_search(config))
+    need_output("Write the scores to a file: > scores.txt")
+    translator = Translator.load(paths(config.checkpoint), config.device, chosen_search(config.search))
     pairs = list(line_pairs(config.sources, config.translations))
     if cut := sum(not finished for _, _, finished in pairs):
         print(

@@ -6,8 +6,7 @@ import sys
 
 from omegaconf import DictConfig, OmegaConf
 
-from seq2seq.commands.configuration import build
-from seq2seq.commands.translate import typed_search
+from seq2seq.commands.configuration import build, chosen_search
 from seq2seq.errors import UserError
 
 
@@ -26,7 +25,7 @@ def main(config: DictConfig) -> int:
     checkpoints = list(config.checkpoints) if OmegaConf.is_list(config.checkpoints) else [str(config.checkpoints)]
     texts = Batching(config.max_tokens, max_source_length=config.max_source_length, long_lines=config.long_lines)
     listener = listen(config.host, config.port)
-    models = load_models(checkpoints, config.device, typed_search(config), texts)
+    models = load_models(checkpoints, config.device, chosen_search(config.search), texts)
     app = create_app(models, limits, build(config.batching))
     print(
         f"{', '.join(model.name for model in models)}: {address(listener)}  (Ctrl-C stops)", file=sys.stderr, flush=True

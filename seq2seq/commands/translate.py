@@ -1,4 +1,4 @@
-"""`seq2seq translate`: lines in, lines out; in one piece, in numbered shards, or in several processes."""
+"""`seq2seq translate`: lines in, lines out, whole or in numbered shards."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from seq2seq.commands.choices import key_of
-from seq2seq.commands.configuration import build
+from seq2seq.commands.configuration import chosen_search
+from seq2seq.commands.console import need_output
 from seq2seq.errors import UserError
 from seq2seq.files import InUse, hold
 
 if TYPE_CHECKING:
     from seq2seq.inference.line_translation import LineCounts
     from seq2seq.inference.translator import Translator
-    from seq2seq.search import Search
 
 
 def main(config: DictConfig) -> int:
@@ -30,10 +28,6 @@ def main(config: DictConfig) -> int:
         joined = join(shard_paths(config.output, count), config.output)
         print(f"{joined} lines of {count} shards", file=sys.stderr)
         return 0
-    if config.processes > 1:
-        from seq2seq.commands.processes import translate_in_processes
-
-        return translate_in_processes(config, HydraConfig.get().overrides.task)
     from seq2seq.inference.line_translation import translate_file
     from seq2seq.inference.shards import Shard
 
@@ -80,23 +74,23 @@ def held(output: str | None) -> Iterator[None]:
 
 
 def check_files(config: DictConfig) -> None:
-    """Refuse combinations of input, output, shard, join and processes that cannot work, before anything is loaded."""
+    """Refuse combinations of input, output, shard and join that cannot work, before anything is loaded."""
     for key, value in (("shard.index", config.shard.index), ("shard.count", config.shard.count)):
         if not isinstance(value, int) or isinstance(value, bool):
             raise UserError(f"{key}={value!r} must be a whole number")
     if not 0 <= config.shard.index < config.shard.count:
         raise UserError(f"shard.index={config.shard.index} must be at least 0 and less than count={config.shard.count}")
-    if not isinstance(config.processes, int) or config.processes < 1:
-        raise UserError(f"processes={config.processes!r} must be a whole number of at least 1")
     if config.join and (config.shard.count == 1 or config.output is None):
         raise UserError("join=true needs shard.count=N and output=FILE, as they were given to the shards")
-    if config.processes > 1 and (config.shard.count > 1 or config.join):
-        raise UserError("processes=N makes shards of its own; give it without shard.count and join")
-    split = config.processes > 1 or config.shard.count > 1
-    if split and not config.join and (config.input is None or config.output is None):
-        raise UserError("shards and processes need input=FILE and output=FILE")
-    if split and not config.join and Path(config.input).exists() and not Path(config.input).is_file():
-        raise UserError(f"input={config.input} can be read once only; shards and processes each read it: give a file")
+    split = config.shard.count > 1 and not config.join
+    if split and (config.input is None or config.output is None):
+        raise UserError("shards need input=FILE and output=FILE")
+    if split and Path(config.input).exists() and not Path(config.input).is_file():
+        raise UserError(f"input={config.input} can be read once only, and each shard reads it\nGive a file.")
+    if not config.join and config.input is None and sys.stdin is None:
+        raise UserError("standard input is closed\nGive input=FILE.")
+    if not config.join and config.output is None:
+        need_output("Give output=FILE.")
     if config.input is not None and not Path(config.input).exists():
         raise UserError(f"{config.input}: No such file or directory")
     if config.join and config.input is not None:
@@ -140,22 +134,13 @@ def load_translator(config: DictConfig) -> Translator:
 
     use_threads(config.threads)
     batching = Batching(config.max_tokens, config.window, config.max_source_length, config.long_lines)
-    return Translator.load(paths(config.checkpoint), config.device, typed_search(config), batching, config.engine)
+    return Translator.load(
+        paths(config.checkpoint), config.device, chosen_search(config.search), batching, config.engine
+    )
 
 
 def paths(value: Any) -> str | list[str]:
     return list(value) if OmegaConf.is_list(value) else str(value)
-
-
-def typed_search(config: DictConfig) -> Search | dict[str, Any] | None:
-    """The search that search= has chosen, else the single options that were typed, which change the checkpoint's own
-    search; None if nothing was typed of it."""
-    keys = [key_of(text) for text in HydraConfig.get().overrides.task]
-    if "search" in keys:
-        search: Search = build(config.search)
-        return search
-    names = [key.removeprefix("search.") for key in keys if key.startswith("search.")]
-    return {name: config.search[name] for name in names} or None
 
 
 class Progress:

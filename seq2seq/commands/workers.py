@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from seq2seq.commands.console import prepare_streams
 from seq2seq.training.signals import EXIT_CODES, TrainingInterrupted
 
 ENVIRONMENT = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE")
@@ -72,6 +73,14 @@ def launcher_workers() -> list[multiprocessing.process.BaseProcess]:
     return [child for child in multiprocessing.active_children() if type(child).__name__ == "LokyProcess"]
 
 
+def enter_worker() -> None:
+    """Prepare a launcher's process for its jobs. One of joblib's ends with the process that started it."""
+    if in_worker():
+        prepare_streams()
+    if by_joblib():
+        end_with_parent()
+
+
 class _Stopped(BaseException):
     """Raised out of a signal's handler; no `except Exception` may take it for an error and go on."""
 
@@ -124,17 +133,15 @@ def preemptible() -> Iterator[None]:
 
 @contextmanager
 def launched() -> Iterator[None]:
-    """Around a training. In a launcher's worker: `preemptible`, and stopped as by SIGTERM if the joblib that started it
-    is killed; after a stop no other training begins. Elsewhere nothing."""
+    """Around a training. In a launcher's worker: `preemptible`; after a stop no other training begins. Elsewhere
+    nothing."""
     if not in_worker():
         yield
         return
     if _stops:
         raise _stops[0]
-    if by_joblib():
-        end_with_parent()
     try:
-        with preemptible():
+        with _training, preemptible():
             yield
     except TrainingInterrupted as stop:
         _stops.append(stop)
@@ -144,8 +151,13 @@ def launched() -> Iterator[None]:
 _stops: list[TrainingInterrupted] = []
 
 
+_training = threading.Lock()
+"""Held by a worker while it trains."""
+
+
 def end_with_parent(name: str = "end with parent") -> None:
-    """From now on, SIGTERM to this process once the one that started it has gone, by a thread of this name."""
+    """From now on, end this process once the one that started it has gone: by SIGTERM, and after a training that this
+    has stopped. A thread of this name waits for it."""
     if any(thread.name == name for thread in threading.enumerate()):
         return
     parent = os.getppid()
@@ -154,5 +166,7 @@ def end_with_parent(name: str = "end with parent") -> None:
         while os.getppid() == parent:
             time.sleep(POLL)
         os.kill(os.getpid(), signal.SIGTERM)
+        with _training:
+            os._exit(EXIT_CODES[signal.SIGTERM])
 
     threading.Thread(target=watch, name=name, daemon=True).start()

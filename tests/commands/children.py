@@ -24,7 +24,7 @@ import seq2seq.commands.dry_run
 import seq2seq.training.trainer
 from seq2seq.cli import run
 from seq2seq.commands import compare, train, workers
-from seq2seq.commands.choices import quoted
+from seq2seq.commands.arguments import quoted
 from seq2seq.data import preparation
 from seq2seq.data.grammar import corpus as grammar
 
@@ -170,7 +170,7 @@ def comparison(kills: int = 10) -> dict[str, Any]:
     """A comparison that is killed at random moments, beside one that is not. Its settings are checked once only."""
 
     def unchecked() -> None:
-        compare.check_job = lambda name, overrides: None
+        compare.Jobs.check = lambda self, name, overrides: None
 
     begun = changed(Path("whole/.lock"))
     child = start([*COMPARE, "run_dir=whole"])

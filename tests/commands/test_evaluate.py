@@ -117,7 +117,7 @@ def test_comet_is_added_to_the_run(
 
 def test_a_strangers_run_builds_nothing_but_a_corpus(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mark = folder.parent / "mark"
-    evil = {"_target_": "seq2seq.commands.processes.run_together", "commands": [["touch", str(mark)]]}
+    evil = {"_target_": "seq2seq.files.hold", "path": str(mark)}
     path, whole = folder / "config.yaml", (folder / "config.yaml").read_text()
     settings = yaml.safe_load(whole)
     places = ({"x": evil}, {"corpus": evil}, {"corpus": {**settings["data"]["corpus"], "_args_": [evil]}})

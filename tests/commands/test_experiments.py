@@ -16,16 +16,29 @@ from seq2seq.commands import configuration
 from seq2seq.commands.choices import groups
 from seq2seq.commands.compare import systems
 from seq2seq.commands.config_check import check
+from seq2seq.commands.explain import MOVED
 
 NAMES = groups()["experiment"]
+RESULTS = Path(__file__).parents[2] / "data" / "results"
+CORPORA = {"small": "iwslt14", "2015": "wmt14_enfr", "base": "wmt14_ende", "big": "wmt14_enfr", "tiny": "pydocs"}
 
 
 @cache
-def composed(name: str) -> DictConfig:
-    """The experiment's configuration, checked."""
-    config = configuration.compose("compare", [f"experiment={name}"])
-    check(config, "compare", ignore=("hydra",))
+def composed(*overrides: str) -> DictConfig:
+    """The configuration, checked."""
+    config = configuration.compose("compare", list(overrides))
+    check(config, "compare")
     return config
+
+
+def recipe(name: str) -> list[str]:
+    """The recipe with a corpus of its size."""
+    corpus = CORPORA.get(name.rpartition("_")[2], "grammar")
+    return [f"recipe={name}", f"data={corpus}", *(["data.root=somewhere"] if corpus == "pydocs" else [])]
+
+
+def experiment(name: str) -> DictConfig:
+    return composed(f"experiment={name}")
 
 
 def parameters(config: DictConfig) -> int:
@@ -38,29 +51,46 @@ def parameters(config: DictConfig) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_experiment_composes_and_builds_at_full_size(name: str) -> None:
-    config = composed(name)
+def test_the_experiments_are_those_with_published_results() -> None:
+    published = {json.loads(path.read_text()).get("experiment") for path in RESULTS.glob("*/*.json")} - {None}
+    assert {*NAMES} == published
+
+
+@pytest.mark.parametrize("name", ["wmt14_ende_luong", "iwslt14_transformer", "grammar_sweep", "pydocs_rnn"])
+@pytest.mark.parametrize("command", [["train", "experiment={}"], ["compare", "experiments=[{}]"]])
+def test_an_experiment_of_earlier_versions_is_refused_with_its_new_name(
+    command: list[str], name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([text.format(name) for text in command]) == 2
+    assert f"experiment={name} is now {MOVED[name]}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("group, name", [(g, n) for g in ("experiment", "recipe") for n in groups()[g]])
+def test_every_experiment_and_recipe_composes_and_builds_at_full_size(group: str, name: str) -> None:
+    config = experiment(name) if group == "experiment" else composed(*recipe(name))
     for part in ("tokenizer", "optimizer", "trainer", "callbacks", "schedule", "search", "logger"):
         configuration.build(config[part])
     assert parameters(config) > 100_000
 
 
-@pytest.mark.parametrize("name, count", [("quickstart", 3), ("grammar_convergence", 10)])
-def test_every_system_of_a_comparison_is_of_one_size(name: str, count: int) -> None:
+@pytest.mark.parametrize(
+    "chosen, count",
+    [(["experiment=quickstart"], 3), (["experiment=grammar_convergence"], 10), (recipe("tiny"), 3)],
+)
+def test_every_system_of_a_comparison_is_of_one_size(chosen: list[str], count: int) -> None:
     sizes = []
-    for _, own in systems(composed(name)):
-        config = configuration.compose("compare", [f"experiment={name}", *own])
-        check(config, "compare", ignore=("hydra",))
+    for _, own in systems(composed(*chosen)):
+        config = configuration.compose("compare", [*chosen, *own])
+        check(config, "compare")
         sizes.append(parameters(config))
     assert len(sizes) == count and max(sizes) <= 1.2 * min(sizes)
 
 
-@pytest.mark.parametrize("group", ["multi30k_tok", "multi30k_concat", "bible", "pydocs"])
+@pytest.mark.parametrize("group", ["multi30k_tok", "multi30k_concat", "bible"])
 def test_what_is_compared_is_of_one_size_and_trained_alike(group: str) -> None:
     members = [name for name in NAMES if name.rpartition("_")[0] == group or name == f"{group}_luong_local"]
     assert len(members) == (6 if group == "multi30k_tok" else 3)
-    configs = [composed(name) for name in members]
+    configs = [experiment(name) for name in members]
     sizes = [parameters(config) for config in configs]
     assert max(sizes) <= 1.2 * min(sizes)
     for config in configs:
@@ -70,7 +100,7 @@ def test_what_is_compared_is_of_one_size_and_trained_alike(group: str) -> None:
 
 
 def test_the_transformer_of_the_papers_protocol_is_the_tiny_one() -> None:
-    config = composed("multi30k_tok_transformer")
+    config = experiment("multi30k_tok_transformer")
     model = config.model
     assert (model.width, model.layers, model.feedforward_width, model.heads, model.dropout) == (128, 4, 256, 4, 0.3)
     assert config.tokenizer.joint and config.label_smoothing == 0.1 and config.search.beam_size == 5
@@ -114,19 +144,20 @@ RNN = ["model.width=8", "model.embedding_width=8", "model.layers=1"]
 TRANSFORMER = ["model.width=8", "model.heads=2", "model.layers=1", "model.feedforward_width=8"]
 HUB = ["data.revision=null", "data.name=null"]
 SLICES = {
-    "multi30k_tok_luong_local": RNN,
-    "multi30k_concat_rnn": RNN[:2],
-    "bible_bahdanau": RNN,
-    "pydocs_transformer": TRANSFORMER,
-    "iwslt14_luong": [*RNN, *HUB],
-    "wmt14_ende_transformer_base": [*TRANSFORMER, *HUB],
-    "wmt14_enfr_bahdanau": [*RNN, "model.encoder_width=12", *HUB],
+    "experiment=multi30k_tok_luong_local": RNN,
+    "experiment=multi30k_concat_rnn": RNN[:2],
+    "experiment=bible_bahdanau": RNN,
+    "recipe=luong_small data=iwslt14": [*RNN, *HUB],
+    "recipe=transformer_base data=wmt14_ende": [*TRANSFORMER, *HUB],
+    "recipe=bahdanau_2015 data=wmt14_enfr": [*RNN, "model.encoder_width=12", *HUB],
 }
 
 
-@pytest.mark.parametrize("name", SLICES)
-def test_it_takes_a_few_steps_on_a_slice(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    languages = composed(name).data.source_language, composed(name).data.target_language
+@pytest.mark.parametrize("chosen", SLICES)
+def test_it_takes_a_few_steps_on_a_slice(chosen: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = composed(*chosen.split()).data
+    languages = data.source_language, data.target_language
+    name = chosen.rpartition("=")[2]
     root = tmp_path / "corpus"
     if name.startswith("multi30k"):
         line_files(root, MULTI30K.get, languages)  # type: ignore[arg-type]
@@ -140,9 +171,10 @@ def test_it_takes_a_few_steps_on_a_slice(name: str, tmp_path: Path, capsys: pyte
         *("trainer.max_steps=2", "trainer.val_check_interval=2", "search.beam_size=2", "search.max_length_b=3"),
         *("search.max_length_a=0.5", f"data.cache_dir={tmp_path / 'cache'}", f"run_dir={tmp_path / 'run'}"),
     ]
-    assert run(["train", f"experiment={name}", f"data.root={root}", *SLICES[name], *small]) == 0
+    assert run(["train", *chosen.split(), f"data.root={root}", *SLICES[chosen], *small]) == 0
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
-    assert metrics["experiment"] == name and metrics["training"]["updates"] == 2
+    assert metrics["experiment"] == (name if chosen.startswith("experiment") else None)
+    assert metrics["training"]["updates"] == 2
     signature = metrics["splits"]["test"]["bleu"]["signature"]
     if name.startswith("multi30k_tok"):
         assert "case:lc" in signature and "tok:none" in signature and set(metrics["splits"]) == {"test", "test_2017"}

@@ -10,6 +10,7 @@ from hydra.errors import MissingConfigException
 
 from seq2seq.cli import run
 from seq2seq.commands import compare, configuration, train
+from seq2seq.commands.explain import explain
 from seq2seq.commands.runs import run_dir
 
 SMALL = [
@@ -21,7 +22,7 @@ SMALL = [
 def test_a_sweep_maximises_validation_bleu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     params = ["optimizer.lr=tag(log,interval(0.001,0.01))", "model.width=choice(8,16)", "model.dropout=0.1"]
-    assert run(["train", "-m", "experiment=grammar_sweep", *params, *SMALL, "hydra.sweeper.n_trials=2"]) == 0
+    assert run(["train", "-m", "recipe=grammar_sweep", *params, *SMALL, "hydra.sweeper.n_trials=2"]) == 0
     runs = [json.loads(path.read_text()) for path in Path("runs").glob("grammar_sweep-*/metrics.json")]
     assert len(runs) == 2 and all(metrics["splits"] == {} for metrics in runs)
     best = yaml.safe_load(Path("runs/grammar_sweep/optimization_results.yaml").read_text())
@@ -34,7 +35,7 @@ def test_a_refused_trial_is_said_as_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(["train", "-m", "experiment=grammar_sweep", *SMALL, "model.layers=choice(0,-1)"]) == 2
+    assert run(["train", "-m", "recipe=grammar_sweep", *SMALL, "model.layers=choice(0,-1)"]) == 2
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert last.startswith("error: ") and "layers" in last
 
@@ -45,7 +46,7 @@ def test_a_trial_is_not_shared_among_processes(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(train, "_train", lambda *_: 0)
     monkeypatch.setattr(train, "best_valid_bleu", lambda folder: 0.0)
-    sweep = ["train", "-m", "experiment=grammar_sweep", *SMALL, "hydra.sweeper.n_trials=1"]
+    sweep = ["train", "-m", "recipe=grammar_sweep", *SMALL, "hydra.sweeper.n_trials=1"]
     assert run([*sweep, "trainer.devices=2", "trainer.strategy=ddp"]) == 2
     printed = capsys.readouterr().err
     assert "error: trainer.devices=2 trainer.num_nodes=1: the other processes" in printed
@@ -80,7 +81,7 @@ def test_jobs_can_go_to_slurm(name: str) -> None:
 )
 def test_a_plugin_that_is_missing_is_named(choice: str, extra: str) -> None:
     error = MissingConfigException("not found", missing_cfg_file=choice)
-    said = configuration.explain(error, "train", [])
+    said = explain(error, "train", [])
     assert said.endswith(f"pip install 'seq2seq[{extra}]'") and len(said.splitlines()) == 2
 
 

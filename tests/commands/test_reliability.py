@@ -108,7 +108,7 @@ def test_what_fails_in_a_comparison_is_told_at_its_end_and_keeps_nothing_else_ba
     lines = error(told["failing"])
     assert [line.split(": ")[1] for line in lines[:2]] == ["rnn-seed1", "bahdanau-seed1"]
     assert all("no training pair is left" in line for line in lines[:2])
-    assert lines[2].startswith("not finished: rnn-seed1, bahdanau-seed1")
+    assert lines[2].startswith("error: not finished: rnn-seed1, bahdanau-seed1")
     assert (place / "failing/luong-seed1/metrics.json").is_file()
     assert not (place / "failing/report.html").exists()
 

@@ -17,8 +17,7 @@ import yaml
 from precision import float32_approx
 
 from seq2seq.cli import run
-from seq2seq.commands import processes
-from seq2seq.commands.processes import device_of, run_together
+from seq2seq.commands.configuration import compose
 from seq2seq.commands.translate import Progress
 from seq2seq.inference import bundle
 from seq2seq.inference.bundle import Bundle, load_bundle
@@ -92,40 +91,6 @@ def test_a_closed_pipe_ends_it_quietly() -> None:
     assert done.stderr == b""
 
 
-def test_several_processes_write_what_one_writes(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(["translate", BUNDLE, "input=in.txt", "output=one.txt"]) == 0
-    assert Path("one.txt").read_text() == "".join(f"{one['text']}\n" for one in KNOWN)
-    Path("out.txt.1-of-2").write_bytes(b"".join(Path("one.txt").read_bytes().splitlines(True)[1:8:2]) + b"half a li")
-    assert run(["translate", BUNDLE, "input=in.txt", "output=out.txt", "processes=2", "resume=true"]) == 0
-    assert Path("out.txt").read_bytes() == Path("one.txt").read_bytes()
-    assert sorted(path.name for path in Path().iterdir()) == ["in.txt", "one.txt", "out.txt"]
-    told = capfd.readouterr().err
-    assert "shard 1: 4 lines were already in the output" in told
-    assert "30 lines by 2 processes" in told
-
-
-def test_a_process_that_fails_ends_the_others(capfd: pytest.CaptureFixture[str]) -> None:
-    lasting = [sys.executable, "-c", "import time; time.sleep(600)"]
-    failing = [sys.executable, "-c", "import sys; print('error: no such thing', file=sys.stderr); sys.exit(2)"]
-    assert run_together([lasting, failing, lasting]) == [0, 2, 0]
-    assert "error: no such thing" in capfd.readouterr().err
-
-
-def test_processes_share_out_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert [device_of("cuda", index) for index in range(3)] == ["cuda:0", "cuda:1", "cuda:0"]
-    assert [device_of("cuda:1", 0), device_of("cpu", 3)] == ["cuda:1", "cpu"]
-
-
-def test_processes_share_out_the_cores_that_are_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[Any] = []
-    monkeypatch.setattr(os, "cpu_count", lambda: 64)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5, 8, 9}, raising=False)
-    monkeypatch.setattr(processes, "run_together", lambda commands: started.extend(commands) or [1 for _ in commands])
-    run(["translate", BUNDLE, "input=in.txt", "output=out.txt", "processes=2"])
-    assert [part for one in started for part in one if part.startswith("threads=")] == ["threads=2"] * 2
-
-
 def test_shards_are_resumed_and_joined(capfd: pytest.CaptureFixture[str]) -> None:
     shards = [BUNDLE, "input=in.txt", "output=out.txt", "shard.count=3"]
     assert run(["translate", "-m", *shards, "shard.index=0,2"]) == 0
@@ -148,6 +113,18 @@ def test_shards_are_resumed_and_joined(capfd: pytest.CaptureFixture[str]) -> Non
     assert Path("out.txt").read_text() == "".join(f"{one['text']}\n" for one in KNOWN)
 
 
+def test_shards_by_processes_of_joblib_join_to_what_one_process_writes() -> None:
+    arguments = [BUNDLE, "input=in.txt", "output=out.txt", "shard.count=2", "shard.index=0,1", "threads=1"]
+    assert run(["translate", "-m", *arguments, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]) == 0
+    assert run(["translate", "output=out.txt", "shard.count=2", "join=true"]) == 0
+    assert Path("out.txt").read_text() == "".join(f"{one['text']}\n" for one in KNOWN)
+
+
+def test_shards_are_spread_over_gpus_by_their_number() -> None:
+    config = compose("translate", ["checkpoint=run", "shard.count=2", "shard.index=1", "device='cuda:${shard.index}'"])
+    assert config.device == "cuda:1"
+
+
 def test_one_process_at_a_time_writes_an_output(capsys: pytest.CaptureFixture[str]) -> None:
     """Neither from the start nor resuming; and the lock goes with a process that is killed."""
     write(Path("out.txt"), ["one", "two"])
@@ -164,13 +141,6 @@ def test_one_process_at_a_time_writes_an_output(capsys: pytest.CaptureFixture[st
     assert run(["translate", BUNDLE, "input=in.txt", "output=out.txt", "resume=true"]) == 0
     assert Path("out.txt").read_text().splitlines()[:3] == ["one", "two", KNOWN[2]["text"]]
     assert run(["translate", BUNDLE, "input=in.txt", "output=/dev/null"]) == 0
-
-
-def test_a_killed_process_of_several_is_named(capfd: pytest.CaptureFixture[str]) -> None:
-    lasting = [sys.executable, "-c", "import time; time.sleep(600)"]
-    killed = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
-    assert run_together([lasting, killed]) == [0, -9]
-    assert "error: the process of shard 1 was killed by SIGKILL" in capfd.readouterr().err
 
 
 def test_json_lines_and_the_scores_that_score_gives_them(capsys: pytest.CaptureFixture[str]) -> None:
@@ -248,27 +218,22 @@ def test_an_exported_bundle_translates_the_same(capsys: pytest.CaptureFixture[st
         (["checkpoint=.", "input=in.txt"], "is neither a run's folder, a bundle nor a .ckpt file"),
         ([BUNDLE, "input=in.txt", "output=in.txt"], "is the input itself"),
         ([BUNDLE, "input=in.txt", "output=link.txt"], "is the input itself"),
-        ([BUNDLE, "input=in.txt", "output=link.txt", "processes=2"], "is the input itself"),
         ([BUNDLE, "input=none.txt"], "none.txt: No such file"),
         ([BUNDLE, "input=in.txt", "output=long.txt", "resume=true"], "already holds 31 lines"),
         ([BUNDLE, "input=in.txt", "resume=true"], "resume=true needs output"),
         ([BUNDLE, "input=in.txt", "engine=ctranslate2"], "seq2seq export"),
         ([BUNDLE, "input=in.txt", "output=o", "shard.count=2", "shard.index=2"], "shard.index=2"),
         ([BUNDLE, "shard.count=2"], "need input=FILE and output=FILE"),
-        ([BUNDLE, "processes=2", "output=o"], "need input=FILE and output=FILE"),
-        ([BUNDLE, "processes=0"], "processes=0"),
+        ([BUNDLE, "processes=4"], "shard.count=2 shard.index=0,1 hydra/launcher=joblib"),
         ([BUNDLE, "input=in.txt", "output=long.txt", "format=xyz"], "format='xyz'"),
         ([BUNDLE, "input=in.txt", "output=long.txt", "search=greedy", "n_best=3"], "n_best=3"),
         ([BUNDLE, "input=in.txt", "output=long.txt", "resume=no"], "resume='no'"),
         ([BUNDLE, "input=in.txt", "output=1"], "output=1"),
         ([BUNDLE, "input=in.txt", "threads=0"], "threads=0"),
         ([BUNDLE, "input=in.txt", "output=long.txt", "n_best=3"], "n_best=3 needs format=jsonl"),
-        ([BUNDLE, "input=in.txt", "output=long.txt", "resume=true", "processes=2"], "was not begun by 2 processes"),
-        ([BUNDLE, "input=/dev/null", "output=o", "processes=2"], "can be read once only"),
         ([BUNDLE, "input=/dev/null", "output=o", "shard.count=2"], "can be read once only"),
         (["join=true", "output=o", "shard.count=2", "input=in.txt"], "without input="),
         (["join=true", "output=o"], "needs shard.count"),
-        ([BUNDLE, "processes=2", "shard.count=2", "input=in.txt", "output=o"], "without shard.count"),
     ],
 )
 def test_what_cannot_work_is_said_in_a_line(

@@ -1,0 +1,76 @@
+"""A command line: options of Hydra's and KEY=VALUE overrides, in any order."""
+
+from __future__ import annotations
+
+from argparse import ArgumentError, ArgumentParser, Namespace
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from seq2seq.errors import UserError
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """options: as Hydra takes them, which is before the overrides. folders: the user's own options, by --config-dir."""
+
+    options: list[str]
+    overrides: list[str]
+    folders: list[Path]
+
+
+def parse(command: str, arguments: Sequence[str]) -> CommandLine:
+    """Raises UserError for an option that there is not, or one without its value."""
+    parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("-m", "--multirun", action="store_true")
+    parser.add_argument("-c", "--cfg", choices=("job", "hydra", "all"))
+    parser.add_argument("-p", "--package")
+    parser.add_argument("--resolve", action="store_true")
+    parser.add_argument("-cd", "--config-dir", action="append", default=[])
+    parser.add_argument("overrides", nargs="*")
+    try:
+        found, unknown = parser.parse_known_intermixed_args(arguments)
+    except ArgumentError as error:
+        raise UserError(f"{error}\nSee seq2seq {command} --help") from error
+    if unknown:
+        setting = unknown[0].lstrip("-")
+        setting += "" if "=" in setting else "=VALUE"
+        raise UserError(
+            f"there is no option {unknown[0]}; a setting is written {setting}\nSee seq2seq {command} --help"
+        )
+    if len(found.config_dir) > 1:
+        raise UserError("--config-dir is given twice\nGive one folder, and more by hydra.searchpath=[file://DIR].")
+    folders = [Path(name) for name in found.config_dir]
+    return CommandLine(_options(found), [readable(text) for text in found.overrides], folders)
+
+
+def _options(found: Namespace) -> list[str]:
+    flags = [f"--{name}" for name in ("multirun", "resolve") if getattr(found, name)]
+    with_values = (("--cfg", found.cfg), ("--package", found.package), ("--config-dir", *found.config_dir))
+    return [*flags, *(text for pair in with_values if len(pair) == 2 and pair[1] is not None for text in pair)]
+
+
+def readable(argument: str) -> str:
+    """The argument, its value in quotes if Hydra cannot read it without and it is plainly one text: neither a list nor
+    several values."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    key, equals, value = argument.partition("=")
+    if not equals or not key or value[:1] in tuple("[{('\"") or "," in value or "${" in value:
+        return argument
+    parser = OverridesParser.create()
+    in_quotes = f"{key}={quoted(value)}"
+    for text in (argument, in_quotes):
+        with suppress(HydraException):
+            parser.parse_override(text)
+            return text
+    return argument
+
+
+def quoted(text: str) -> str:
+    """The text as a value on a Hydra command line, whatever characters are in it."""
+    from hydra.core.override_parser.types import Quote, QuotedString
+
+    return QuotedString(text, Quote.single).with_quotes()
