@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
+from seq2seq.commands.configuration import checkpoints
 from seq2seq.commands.starting import model_differences
 from seq2seq.errors import UserError
 
@@ -17,15 +18,13 @@ ALIKE = "Only alike models can be averaged, such as checkpoints of one run and o
 
 
 def main(config: DictConfig) -> int:
-    from seq2seq.inference.bundle import fill, load_bundle
-    from seq2seq.training.averaging import average
-
-    names = list(config.checkpoints) if OmegaConf.is_list(config.checkpoints) else [config.checkpoints]
-    if not names:
-        raise UserError("checkpoints=[] names no checkpoint")
+    names = checkpoints(config.checkpoints, "checkpoints")
     output = Path(config.output)
     if output.exists():
         raise UserError(f"output={output} exists already\nGive another folder, or remove it first.")
+    from seq2seq.inference.bundle import fill, load_bundle
+    from seq2seq.training.averaging import average
+
     first = load_bundle(names[0])
 
     def load(name: str) -> Weights:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from seq2seq.commands import choices
@@ -57,6 +58,21 @@ def build(node: DictConfig, **keywords: Any) -> Any:
         if isinstance(error.__cause__, UserError):
             raise error.__cause__ from None
         raise UserError(f"{node.get('_target_')}: {error.__cause__ or error}") from error
+
+
+def checkpoints(value: Any, key: str = "checkpoint") -> list[str]:
+    """The paths that `checkpoint=` names, one or several. Nothing is imported for it.
+
+    Raises:
+        UserError: none, or one that does not exist.
+    """
+    paths = [str(path) for path in value] if OmegaConf.is_list(value) else [str(value)]
+    if not paths:
+        raise UserError(f"{key}=[] names no checkpoint")
+    for path in paths:
+        if not Path(path).exists():
+            raise UserError(f"{key}={path} does not exist")
+    return paths
 
 
 def chosen_search(node: DictConfig) -> Search | dict[str, Any] | None:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 
 from seq2seq.commands.config_check import check_foreign
-from seq2seq.commands.configuration import build, chosen_search
+from seq2seq.commands.configuration import build, checkpoints, chosen_search
 from seq2seq.commands.console import need_output, talk_to
-from seq2seq.commands.scoring import score_split, test_splits, with_beam_size
 from seq2seq.errors import UserError
 from seq2seq.files import atomic_write
 from seq2seq.run import Run
@@ -42,6 +41,8 @@ def main(config: DictConfig) -> int:
         )
     if config.output is None:
         need_output("Give output=DIR.")
+    if config.checkpoint is not None:
+        checkpoints(config.checkpoint)
     with talk_to():
         comet = asked_comet(config)
         splits = score_files(config, files, comet) if config.checkpoint is None else score_checkpoint(config, comet)
@@ -80,6 +81,7 @@ def score_checkpoint(config: DictConfig, comet: Comet | None) -> dict[str, Any]:
     What was asked for beyond a run's own scores, COMET and the effect of the beam, is added to its metrics.json, where
     reports find it; nothing there is changed.
     """
+    from seq2seq.commands.scoring import score_split, test_splits, with_beam_size
     from seq2seq.data.tokenizer import TokenizerSettings
     from seq2seq.data.translation_data import TranslationData
     from seq2seq.inference.translator import Translator

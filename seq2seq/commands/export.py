@@ -8,6 +8,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
+from seq2seq.commands.configuration import checkpoints
 from seq2seq.errors import UserError
 from seq2seq.run import Run
 
@@ -17,9 +18,6 @@ SAMPLE = 64
 
 
 def main(config: DictConfig) -> int:
-    from seq2seq.inference.bundle import load_bundle
-    from seq2seq.inference.scores import scored_run
-
     output, checkpoint = Path(config.output), Path(config.checkpoint)
     if config.format not in FORMATS:
         raise UserError(f"format={config.format!r} is unknown; choose {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
@@ -29,6 +27,10 @@ def main(config: DictConfig) -> int:
         raise UserError("sample= belongs to format=ctranslate2 and format=onnx; a bundle is the model itself")
     if output.exists():
         raise UserError(f"output={output} exists already\nGive another folder, or remove it first.")
+    checkpoints(config.checkpoint)
+    from seq2seq.inference.bundle import load_bundle
+    from seq2seq.inference.scores import scored_run
+
     bundle = load_bundle(checkpoint)
     run = scored_run(checkpoint, bundle)
     metrics = None if run is None else run.read_metrics()

@@ -10,19 +10,19 @@ from itertools import zip_longest
 
 from omegaconf import DictConfig
 
-from seq2seq.commands.configuration import chosen_search
+from seq2seq.commands.configuration import checkpoints, chosen_search
 from seq2seq.commands.console import need_output
-from seq2seq.commands.translate import paths
 from seq2seq.errors import UserError
 
 
 def main(config: DictConfig) -> int:
-    from seq2seq.inference.translator import Translator
-
     if config.format not in ("text", "jsonl"):
         raise UserError(f"format={config.format!r} is unknown; choose text or jsonl")
     need_output("Write the scores to a file: > scores.txt")
-    translator = Translator.load(paths(config.checkpoint), config.device, chosen_search(config.search))
+    names = checkpoints(config.checkpoint)
+    from seq2seq.inference.translator import Translator
+
+    translator = Translator.load(names, config.device, chosen_search(config.search))
     pairs = list(line_pairs(config.sources, config.translations))
     if cut := sum(not finished for _, _, finished in pairs):
         print(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from seq2seq.commands.configuration import build, chosen_search
+from seq2seq.commands.configuration import build, checkpoints, chosen_search
 from seq2seq.errors import UserError
 
 
 def main(config: DictConfig) -> int:
+    names = checkpoints(config.checkpoints, "checkpoints")
     from seq2seq.inference.loading import use_threads
     from seq2seq.inference.translator import Batching
     from seq2seq.serving.served import load_models
@@ -22,10 +23,9 @@ def main(config: DictConfig) -> int:
         raise UserError(f"serving needs {error.name}\nInstall it: pip install 'seq2seq[serve]'") from error
     use_threads(config.threads)
     limits = build(config.limits)
-    checkpoints = list(config.checkpoints) if OmegaConf.is_list(config.checkpoints) else [str(config.checkpoints)]
     texts = Batching(config.max_tokens, max_source_length=config.max_source_length, long_lines=config.long_lines)
     listener = listen(config.host, config.port)
-    models = load_models(checkpoints, config.device, chosen_search(config.search), texts)
+    models = load_models(names, config.device, chosen_search(config.search), texts)
     app = create_app(models, limits, build(config.batching))
     print(
         f"{', '.join(model.name for model in models)}: {address(listener)}  (Ctrl-C stops)", file=sys.stderr, flush=True

@@ -7,11 +7,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from seq2seq.commands.configuration import chosen_search
+from seq2seq.commands.configuration import checkpoints, chosen_search
 from seq2seq.commands.console import need_output
 from seq2seq.errors import UserError
 from seq2seq.files import InUse, hold
@@ -93,6 +93,8 @@ def check_files(config: DictConfig) -> None:
         need_output("Give output=FILE.")
     if config.input is not None and not Path(config.input).exists():
         raise UserError(f"{config.input}: No such file or directory")
+    if not config.join:
+        checkpoints(config.checkpoint)
     if config.join and config.input is not None:
         raise UserError("join=true joins what the shards have written; give it without input=")
 
@@ -135,12 +137,8 @@ def load_translator(config: DictConfig) -> Translator:
     use_threads(config.threads)
     batching = Batching(config.max_tokens, config.window, config.max_source_length, config.long_lines)
     return Translator.load(
-        paths(config.checkpoint), config.device, chosen_search(config.search), batching, config.engine
+        checkpoints(config.checkpoint), config.device, chosen_search(config.search), batching, config.engine
     )
-
-
-def paths(value: Any) -> str | list[str]:
-    return list(value) if OmegaConf.is_list(value) else str(value)
 
 
 class Progress:
