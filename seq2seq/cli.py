@@ -1,7 +1,7 @@
-"""`seq2seq COMMAND [overrides]`: finds the command, runs it, and turns what goes wrong into one or two lines.
+"""`seq2seq COMMAND [overrides]`: run a command, and report errors in one or two lines.
 
-Exit status: 0 done; 1 a fault of ours (with a traceback); 2 something the user can put right; 75 stopped by SIGTERM
-after saving (run the same command to go on); 130 interrupted by Ctrl-C.
+Exit status: 0 success; 1 internal error (with a traceback); 2 an error that the user can correct; 75 stopped by SIGTERM
+after saving (the same command resumes); 130 interrupted by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ INTERRUPTED = 130
 COMMANDS = {
     "train": "train one model (or several: -m model=rnn,bahdanau) and score it on its test sets",
     "compare": "train and score several models on the same data and write a report",
-    "report": "compare finished runs, or hypothesis files from elsewhere, in HTML, Markdown and JSON",
+    "report": "compare finished runs, or hypothesis files of external systems, in HTML, Markdown and JSON",
     "evaluate": "score a checkpoint, or a file of translations, with sacreBLEU",
     "translate": "translate lines from standard input or a file",
-    "serve": "an HTTP service, and a page that shows what the models look at",
-    "score": "log-probabilities that a model gives to translations",
-    "average": "average several checkpoints into one bundle",
+    "serve": "an HTTP service, and a page that shows the models' attention",
+    "score": "log-probabilities that a model assigns to translations",
+    "average": "average the weights of several checkpoints into one bundle",
     "export": "write a bundle, or a model for CTranslate2 or ONNX, from a checkpoint",
 }
 
@@ -32,7 +32,7 @@ USAGE = """usage: seq2seq COMMAND [key=value ...]
 
 {commands}
 
-  seq2seq COMMAND --help    what a command takes, with examples
+  seq2seq COMMAND --help    settings of a command, with examples
   seq2seq --version
 
 Start here (built-in data, no network):
@@ -82,14 +82,14 @@ def _launch(command: str, arguments: list[str]) -> int:
 
 
 def guarded(function: Callable[..., int | None], *arguments: Any) -> int:
-    """Call `function`; give the exit status for how it ended."""
+    """Call `function` and return the exit status."""
     try:
         return function(*arguments) or 0
     except UserError as error:
         return fail(str(error), error.status)
     except KeyboardInterrupt:
-        goes_on = arguments and arguments[0] in ("train", "compare")
-        return fail("interrupted" + "; the same command goes on from the last checkpoint" * bool(goes_on), INTERRUPTED)
+        resumes = arguments and arguments[0] in ("train", "compare")
+        return fail("interrupted" + "; the same command resumes from the last checkpoint" * bool(resumes), INTERRUPTED)
     except BrokenPipeError:
         # The reader has gone: keep the interpreter's closing flush from complaining about it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,8 +1,8 @@
-"""The one exception that a user is meant to read, and how to tell that memory ran out."""
+"""The exception that users read, and the detection of memory that ran out."""
 
 
 class UserError(Exception):
-    """Something the user can put right: a file, a line, a key or a value.
+    """An error that the user can correct: in a file, a line, a key or a value.
 
     The message is one or two lines: what is wrong and where, then the way out. The command line prints it without a
     traceback and exits with `status`.
@@ -15,6 +15,6 @@ OUT_OF_MEMORY = "out of memory\nLower data.max_tokens, trainer.validation_tokens
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether it says that memory ran out: Python's, a GPU's (torch's own error), or a CPU's (torch's words alone)."""
+    """True if memory ran out: of Python, of a GPU (torch's own error), or of a CPU (recognized by torch's message)."""
     known = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     return known or "can't allocate memory" in str(error)

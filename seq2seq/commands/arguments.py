@@ -1,4 +1,4 @@
-"""A command line: options of Hydra's and KEY=VALUE overrides, in any order."""
+"""Parsing a command line: Hydra's options and KEY=VALUE overrides, in any order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from seq2seq.errors import UserError
 
 @dataclass(frozen=True)
 class CommandLine:
-    """options: as Hydra takes them, which is before the overrides. folders: the user's own options, by --config-dir."""
+    """A parsed command line.
+
+    options: as Hydra takes them, before the overrides. folders: the user's own options, by --config-dir.
+    """
 
     options: list[str]
     overrides: list[str]
@@ -21,7 +24,11 @@ class CommandLine:
 
 
 def parse(command: str, arguments: Sequence[str]) -> CommandLine:
-    """Raises UserError for an option that there is not, or one without its value."""
+    """Split a command line.
+
+    Raises:
+        UserError: an unknown option, or one without its value.
+    """
     parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("-m", "--multirun", action="store_true")
     parser.add_argument("-c", "--cfg", choices=("job", "hydra", "all"))
@@ -40,7 +47,7 @@ def parse(command: str, arguments: Sequence[str]) -> CommandLine:
             f"there is no option {unknown[0]}; a setting is written {setting}\nSee seq2seq {command} --help"
         )
     if len(found.config_dir) > 1:
-        raise UserError("--config-dir is given twice\nGive one folder, and more by hydra.searchpath=[file://DIR].")
+        raise UserError("--config-dir is given twice\nGive one folder, and others by hydra.searchpath=[file://DIR].")
     folders = [Path(name) for name in found.config_dir]
     return CommandLine(_options(found), [readable(text) for text in found.overrides], folders)
 
@@ -52,8 +59,7 @@ def _options(found: Namespace) -> list[str]:
 
 
 def readable(argument: str) -> str:
-    """The argument, its value in quotes if Hydra cannot read it without and it is plainly one text: neither a list nor
-    several values."""
+    """Quote the value of an override that Hydra cannot read, if it is plainly one text: no list, not several values."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
@@ -70,7 +76,7 @@ def readable(argument: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """The text as a value on a Hydra command line, whatever characters are in it."""
+    """Quote any text as a value on a Hydra command line."""
     from hydra.core.override_parser.types import Quote, QuotedString
 
     return QuotedString(text, Quote.single).with_quotes()

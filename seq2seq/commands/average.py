@@ -1,4 +1,4 @@
-"""`seq2seq average`: the mean of several checkpoints' weights, as a bundle."""
+"""`seq2seq average`: the mean of the weights of several checkpoints, as a bundle."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from seq2seq.errors import UserError
 if TYPE_CHECKING:
     from seq2seq.training.averaging import Weights
 
-ALIKE = "Only alike models can be averaged, such as checkpoints of one run and of trainings that start from it."
+ALIKE = "Only models of one kind can be averaged, such as checkpoints of one run and of trainings that start from it."
 
 
 def main(config: DictConfig) -> int:

@@ -16,7 +16,7 @@ WHOLE = ("experiment", "recipe")
 
 
 def misplaced(group: str) -> str:
-    """What is wrong with an experiment or a recipe whose settings land under its own name."""
+    """The error message for an experiment or a recipe without `# @package _global_`."""
     return (
         f"the {group}'s settings landed under '{group}', where nothing reads them\n"
         "Let the first line of its file be, with nothing before it, not even a byte order mark: # @package _global_"
@@ -24,31 +24,29 @@ def misplaced(group: str) -> str:
 
 
 def config_dir() -> Path:
-    """The folder of YAML files: inside an installed package, beside it in a checkout."""
+    """The folder of the YAML files: inside an installed package, or beside it in a checkout."""
     package = Path(__file__).parents[1]
     for folder in (package / "conf", package.parent / "conf"):
         if (folder / "train.yaml").is_file():
             return folder
-    raise UserError(f"the configuration files are missing beside {package}\nInstall the package again.")
+    raise UserError(f"the configuration files are missing beside {package}\nReinstall the package.")
 
 
 def root_files(command: str) -> list[dict[str, Any]]:
     """A command's own file, and train.yaml if its defaults list includes that."""
     content = yaml.safe_load((config_dir() / f"{command}.yaml").read_text(encoding="utf-8"))
-    included = [
-        entry for entry in content["defaults"] if isinstance(entry, str) and entry not in ("_self_", "common/command")
-    ]
+    included = [entry for entry in content["defaults"] if entry == "train"]
     return [content, *(file for name in included for file in root_files(name))]
 
 
 def root_groups(command: str) -> set[str]:
-    """The config groups that the defaults lists of `root_files` choose from."""
+    """Config groups that a command has."""
     entries = (entry for content in root_files(command) for entry in content["defaults"] if isinstance(entry, dict))
     return {name for entry in entries for name in entry if not name.startswith("override ")}
 
 
 def groups(folders: Iterable[Path] = ()) -> dict[str, list[str]]:
-    """Every config group with its options, those in the user's own folders too."""
+    """All config groups with their options, including those in the user's own folders."""
     found: dict[str, set[str]] = {}
     for root in (config_dir(), *folders):
         for file in _options(root):
@@ -57,7 +55,7 @@ def groups(folders: Iterable[Path] = ()) -> dict[str, list[str]]:
 
 
 def key_of(override: str) -> str:
-    """model.width of +model.width=3."""
+    """Key of an override: model.width of +model.width=3."""
     return override.lstrip("+~").split("=")[0]
 
 
@@ -68,23 +66,26 @@ def option_file(group: str, option: str, folders: Iterable[Path] = ()) -> Path |
 
 
 def _options(folder: Path) -> list[Path]:
-    """The options in a folder like conf/, relative to it: GROUP/NAME.yaml for any group that conf/ has."""
+    """Options in a folder with the layout of conf/, as relative paths GROUP/NAME.yaml."""
     tops = [path.name for path in config_dir().iterdir() if path.is_dir()]
     return sorted(file.relative_to(folder) for top in tops for file in (folder / top).rglob("*.yaml"))
 
 
 def check_folder(folder: Path) -> None:
-    """Raises UserError if the folder of --config-dir is missing, has no option, or has one whose name is taken: Hydra
-    would pass that over."""
+    """Refuse a folder of --config-dir that cannot have an effect.
+
+    Raises:
+        UserError: it is missing, has no option, or has one that Hydra would ignore for ours of the same name.
+    """
     if not folder.is_dir():
-        raise UserError(f"--config-dir {folder}: there is no such folder")
+        raise UserError(f"--config-dir {folder} does not exist")
     if not _options(folder):
-        raise UserError(f"--config-dir {folder}: there is no GROUP/NAME.yaml, such as experiment/mine.yaml")
+        raise UserError(f"--config-dir {folder} has no GROUP/NAME.yaml, such as experiment/mine.yaml")
     ours = [*_options(config_dir()), *(Path(path.name) for path in config_dir().glob("*.yaml"))]
     if taken := [str(file) for file in ours if (folder / file).is_file()]:
         raise UserError(
-            f"--config-dir {folder}: {', '.join(taken)} would be passed over for the file of that name in conf/\n"
-            "Give yours another name."
+            f"--config-dir {folder}: {', '.join(taken)} would be ignored for the file of that name in conf/\n"
+            "Rename yours."
         )
 
 
@@ -94,7 +95,7 @@ def own_files(folders: Iterable[Path]) -> list[Path]:
 
 
 def own_folders() -> list[Path]:
-    """The folders of --config-dir of the command that Hydra is running."""
+    """Folders of --config-dir of the running command."""
     from hydra.core.hydra_config import HydraConfig
 
     sources = HydraConfig.get().runtime.config_sources
@@ -102,12 +103,12 @@ def own_folders() -> list[Path]:
 
 
 def search_path() -> list[str]:
-    """What a command that repeats the one that is running needs beside its overrides."""
+    """Options that a repetition of the running command needs, besides its overrides."""
     return [text for folder in own_folders() for text in ("--config-dir", str(folder))]
 
 
 def compose(command: str, overrides: Sequence[str] = (), with_hydra: bool = False) -> DictConfig:
-    """The configuration that Hydra composes, also within a command that it runs. Raises Hydra's own errors."""
+    """Compose a configuration by Hydra, which may be running already. Raises Hydra's errors."""
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from hydra.initialize import get_gh_backup, restore_gh_from_backup

@@ -37,7 +37,7 @@ from seq2seq.errors import OUT_OF_MEMORY, UserError, out_of_memory
 from seq2seq.training.signals import TrainingInterrupted
 
 OWN = ("models", "experiments", "seeds", "systems", "baseline")
-"""Keys of the comparison itself; every other override goes to each training."""
+"""Keys of the comparison itself; all other overrides apply to each training."""
 
 
 def main(config: DictConfig) -> int:
@@ -66,10 +66,10 @@ def main(config: DictConfig) -> int:
 
 
 class Jobs:
-    """The trainings of one comparison, composed and launched by Hydra as the jobs of a sweep are."""
+    """The trainings of a comparison, composed and launched by Hydra as jobs of a sweep."""
 
     def __init__(self, config: DictConfig, folder: Path) -> None:
-        """folder: what the launcher itself writes goes there."""
+        """folder: for files of the launcher itself."""
         self._config = config.copy()
         with open_dict(self._config):
             self._config.hydra = HydraConfig.get()
@@ -78,7 +78,7 @@ class Jobs:
         self._loader = GlobalHydra.instance().config_loader()
 
     def check(self, name: str, overrides: list[str]) -> None:
-        """Refuse impossible settings of one training before the first begins."""
+        """Refuse impossible settings of one training before any begins."""
         try:
             config = checked(self._loader.load_sweep_config(self._config, overrides), "compare", overrides)
             if not runs.finished(Path(config.run_dir)):
@@ -91,7 +91,7 @@ class Jobs:
             raise UserError(f"{name}: {error}") from error
 
     def launch(self, jobs: Sequence[Sequence[str]], progress: Progress) -> list[Ended]:
-        """Run the trainings: one after the other, or by hydra/launcher=joblib, submitit_slurm, ... side by side.
+        """Run the trainings one after the other, or as hydra/launcher= says.
 
         Raises:
             UserError: a process of the launcher died.
@@ -106,20 +106,20 @@ class Jobs:
             return [job.return_value for job in launcher.launch(jobs, initial_job_idx=0)]
         except BrokenProcessPool as error:
             raise UserError(
-                "a process that trained has died, perhaps because memory ran out, and the others were stopped\n"
+                "a training process died, perhaps because memory ran out, and the others were stopped\n"
                 "The same command resumes them from their last checkpoints."
             ) from error
 
 
 class Ended(NamedTuple):
-    """How a training ended: its exit status, and what was wrong."""
+    """Result of a training: exit status and error message."""
 
     status: int
     error: str = ""
 
 
 class Unfinished(UserError):
-    """Some trainings of a comparison have failed. The exit status is the highest of theirs."""
+    """Raised when trainings of a comparison have failed; its exit status is the highest of theirs."""
 
     def __init__(self, folder: Path, failed: Mapping[str, Ended]) -> None:
         super().__init__(
@@ -132,10 +132,10 @@ class Unfinished(UserError):
 def job_overrides(
     arguments: Sequence[str], compared: Sequence[tuple[str, list[str]]], seeds: Sequence[int], folder: Path
 ) -> dict[str, list[str]]:
-    """The overrides of each training by its name, SYSTEM-seedN."""
+    """Overrides of each training, by its name SYSTEM-seedN."""
     shared = [text for text in arguments if _key(text) not in (*OWN, "run_dir")]
     if any(_key(text) == "seed" for text in (*shared, *(text for _, own in compared for text in own))):
-        raise UserError("seed= is one training's; give seeds=[...], for all systems alike")
+        raise UserError("seed= is of one training\nGive seeds=[...] for all systems.")
     return {
         name: [*shared, *own, f"seed={seed}", f"run_dir={quoted(str(folder / name))}"]
         for system, own in compared
@@ -145,10 +145,10 @@ def job_overrides(
 
 
 def known_baseline(config: DictConfig, folder: Path, names: Sequence[str]) -> str | None:
-    """The baseline as the report will know it, by the name of a run.
+    """The baseline by the name of a run, as the report knows it.
 
     Raises:
-        UserError: it is neither compared nor in the folder from before.
+        UserError: it is neither among the compared systems nor in the folder.
     """
     from seq2seq.report.study import hypothesis_files
 
@@ -162,8 +162,8 @@ def known_baseline(config: DictConfig, folder: Path, names: Sequence[str]) -> st
     before += [name for name, _ in hypothesis_files(folder)]
     if baseline not in (*names_of_runs, *before, *(name.rpartition("-seed")[0] for name in before)):
         raise UserError(
-            f"baseline={baseline!r} is none of the compared systems{nearest(baseline, names)}\n"
-            f"Compared are {', '.join(names)}."
+            f"baseline={baseline!r} is not one of the compared systems{nearest(baseline, names)}\n"
+            f"The systems are {', '.join(names)}."
         )
     return str(baseline)
 
@@ -180,23 +180,23 @@ def systems(config: DictConfig) -> list[tuple[str, list[str]]]:
     if not found:
         found = [(str(name), []) for name in details]
     if not config.seeds:
-        raise UserError("seeds=[] asks for no run; give seeds=[1]")
+        raise UserError("seeds=[] is empty\nGive seeds=[1].")
     if not found:
         raise UserError("nothing to compare\nGive models=[rnn,bahdanau], experiments=[...] or experiment=quickstart.")
     names = [name for name, _ in found]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
-        raise UserError(f"{', '.join(repeated)} is there twice; give each system once, with seeds= for several runs")
+        raise UserError(f"{', '.join(repeated)} is given twice\nGive each system once, and seeds= for several runs.")
     for name in names:
         if not name or name.startswith(".") or Path(name).name != name:
-            raise UserError(f"{name!r} cannot be a system's name: each has a folder of that name in run_dir")
+            raise UserError(f"{name!r} cannot be a system's name, which is also the name of a folder")
     for name in details:
         if name not in names:
-            print(f"note: systems.{name} is passed over; compared are {', '.join(names)}", file=sys.stderr)
+            print(f"note: systems.{name} is ignored; the systems are {', '.join(names)}", file=sys.stderr)
     return [(name, [*own, *details.get(name, [])]) for name, own in found]
 
 
 class Progress:
-    """How far a study is, whichever of its processes asks. began: the clock's time."""
+    """Progress of a comparison, for any of its processes. began: time.time() at the start."""
 
     def __init__(self, folders: Sequence[Path], began: float) -> None:
         self.folders = folders
@@ -216,7 +216,7 @@ class Progress:
 
 
 def run_job(config: DictConfig, progress: Progress) -> Ended:
-    """One training of a comparison: the task that a launcher runs, perhaps in another process."""
+    """Run one training of a comparison: the task of a launcher, perhaps in another process."""
     enter_worker()
     choices = dict(HydraConfig.get().runtime.choices)
     OmegaConf.set_struct(config, False)

@@ -1,4 +1,4 @@
-"""Checks that need no data: unknown keys, wrong types and foreign targets anywhere in a composed configuration."""
+"""Checks of a composed configuration that need no data: unknown keys, wrong types, foreign targets."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ TYPES: dict[str, Any] = {
     "seed": int,
     "label_smoothing": float,
 }
-"""Of the plain keys of the root files; `command.key` goes before `key`."""
+"""Types of the plain keys of the root files; `command.key` takes precedence over `key`."""
 
 TRUSTED = ("seq2seq.", "torch.optim.")
 """Packages whose classes a configuration may name."""
 
 
 def check(config: DictConfig, command: str) -> None:
-    """Refuse what could not work, and let whole floats such as 1e5 be ints where ints are needed.
+    """Refuse what cannot work, and turn whole floats such as 1e5 into ints where ints are needed.
 
     Raises:
         UserError: a key that nothing reads, a value of the wrong type, or a `_target_` outside the trusted packages.
@@ -59,7 +59,7 @@ def check(config: DictConfig, command: str) -> None:
         if key not in {*allowed, "hydra"}:
             raise UserError(f"unknown key {str(key)!r}{nearest(str(key), allowed)}\nSee seq2seq {command} --help")
     if missing := sorted(allowed - {*WHOLE} - {str(key) for key in config}):
-        raise UserError(f"{missing[0]}= is needed and was taken away\nSee seq2seq {command} --help")
+        raise UserError(f"{missing[0]}= is needed and was removed\nSee seq2seq {command} --help")
     if command in ("train", "compare") and "_target_" not in config.search:
         raise UserError(f"search=checkpoint is not for {command}\nChoose search=beam, greedy, sampling or diverse.")
     plain = OmegaConf.to_container(without_hydra(config), resolve=True)
@@ -82,7 +82,7 @@ def without_hydra(config: DictConfig) -> DictConfig:
 
 
 def targets(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every mapping with a `_target_` below `node`, with its dotted path."""
+    """Yield every mapping with a `_target_` below `node`, with its dotted path."""
     if isinstance(node, dict):
         if "_target_" in node:
             yield path, node
@@ -94,18 +94,23 @@ def targets(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def check_target(path: str, node: dict[str, Any]) -> dict[str, Any]:
-    """Hold one node against the signature of what it names; see `check_arguments`."""
+    """Check one node against the signature of its target; see `check_arguments`."""
     target = str(node["_target_"])
     if not target.startswith(TRUSTED):
-        raise UserError(f"{path}._target_: {target!r} is refused\nOnly {', '.join(TRUSTED)} may be named there.")
+        raise UserError(f"{path}._target_: {target!r} is refused\nOnly targets in {', '.join(TRUSTED)} are allowed.")
     values = {key: value for key, value in node.items() if not (key.startswith("_") and key.endswith("_"))}
     return check_arguments(path, values, locate(target, path))
 
 
 def check_data(config: DictConfig) -> None:
-    """Hold the node `data` of one training against what TranslationData takes. Another key must be one that a reference
-    somewhere in `config` names, or one that conf/ has for every corpus and that is as it is there. (In a configuration
-    that a run has saved nothing refers to anything any more.)"""
+    """Check the node `data` of a training against the parameters of TranslationData.
+
+    Another key must be one that a reference somewhere in `config` names, or a setting of every corpus with its default
+    value. (The saved configuration of a run has no references.)
+
+    Raises:
+        UserError: nothing reads a key, or a value has the wrong type.
+    """
     from seq2seq.data.concatenation import ConcatenatedCorpus
     from seq2seq.data.translation_data import TranslationData
 
@@ -127,8 +132,9 @@ def check_data(config: DictConfig) -> None:
 
 
 def check_foreign(node: dict[str, Any], group: str, path: str) -> None:
-    """Hold a node of a file that may come from a stranger to what the options of this group name in conf/: it may build
-    nothing else. `path` names the node in errors.
+    """Check a node of an untrusted file: it may build only what the options of this group in conf/ build.
+
+    path: the node's name in errors.
 
     Raises:
         UserError: another `_target_`, another of Hydra's keys, or arguments that do not fit.
@@ -138,7 +144,7 @@ def check_foreign(node: dict[str, Any], group: str, path: str) -> None:
     for place, inner in targets(node, path):
         if inner["_target_"] not in known:
             raise UserError(
-                f"{place}._target_: {inner['_target_']!r} is refused\nOnly {', '.join(sorted(known))} may be named."
+                f"{place}._target_: {inner['_target_']!r} is refused\nOnly {', '.join(sorted(known))} are allowed."
             )
         if special := [key for key in inner if key.startswith("_") and key != "_target_"]:
             raise UserError(f"{place}.{special[0]} is refused in a run's configuration")
@@ -146,7 +152,7 @@ def check_foreign(node: dict[str, Any], group: str, path: str) -> None:
 
 
 def check_arguments(path: str, values: Mapping[str, Any], function: Callable[..., Any]) -> dict[str, Any]:
-    """Hold keyword arguments against a function's (or class') names and type hints.
+    """Check keyword arguments against the names and type hints of a function or class.
 
     Returns:
         Those that fit as ints only, as ints: see `with_whole_numbers`.
@@ -168,9 +174,7 @@ def check_arguments(path: str, values: Mapping[str, Any], function: Callable[...
         if changed[key] is value:
             quotes = ""
             if isinstance(value, (bool, float)) and fits("", hints[key]):
-                quotes = (
-                    "\nA word that is a value in YAML, such as no, nan or on, goes in two pairs of quotes: '\"no\"'"
-                )
+                quotes = "\nPut a word that is a value in YAML, such as no, nan or on, in two pairs of quotes: '\"no\"'"
             wanted = describe(hints[key])
             raise UserError(f"{path}.{key}={value!r} has the wrong type: {wanted} is needed{quotes}")
     return changed

@@ -1,4 +1,4 @@
-"""A command's configuration: composed, checked, and turned into objects."""
+"""Composing and checking a command's configuration, and building objects from it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a job ended. status: of the process. objective: what a sweeper maximizes, where the job has such a thing."""
+    """Result of a job: the exit status, and the objective that a sweeper maximizes, if there is one."""
 
     status: int = 0
     objective: float | None = None
 
 
 def checked(config: DictConfig, command: str, overrides: list[str]) -> DictConfig:
-    """`config` itself, with ~/ expanded and checked by `config_check.check`.
+    """Expand ~/ in `config`, check it by `config_check.check`, and return it.
 
     Raises:
         UserError: a key or value that cannot work, or one that refers to nothing.
@@ -44,10 +44,10 @@ def checked(config: DictConfig, command: str, overrides: list[str]) -> DictConfi
 
 
 def build(node: DictConfig, **keywords: Any) -> Any:
-    """What a node's `_target_` makes of its values, and of `keywords`.
+    """Call a node's `_target_` with its values and `keywords`.
 
     Raises:
-        UserError: its constructor refuses them.
+        UserError: it refuses them.
     """
     from hydra.errors import InstantiationException
     from hydra.utils import instantiate
@@ -61,7 +61,7 @@ def build(node: DictConfig, **keywords: Any) -> Any:
 
 
 def checkpoints(value: Any, key: str = "checkpoint") -> list[str]:
-    """The paths that `checkpoint=` names, one or several. Nothing is imported for it.
+    """The paths that `checkpoint=` names, one or several; checked before anything slow is imported.
 
     Raises:
         UserError: none, or one that does not exist.
@@ -76,7 +76,7 @@ def checkpoints(value: Any, key: str = "checkpoint") -> list[str]:
 
 
 def chosen_search(node: DictConfig) -> Search | dict[str, Any] | None:
-    """The search of `search=NAME`. For search=checkpoint the options that change the checkpoint's own search, or None.
+    """The search of `search=NAME`; for search=checkpoint the options that change the checkpoint's search, or None.
 
     Raises:
         UserError: a value of the wrong type.
@@ -95,7 +95,11 @@ def chosen_search(node: DictConfig) -> Search | dict[str, Any] | None:
 
 
 def compose(config_name: str, overrides: list[str]) -> DictConfig:
-    """The configuration of `config_name` under `overrides`, with Hydra's own node (for `choices`)."""
+    """Compose the configuration of `config_name` with Hydra's own node.
+
+    Raises:
+        UserError: `overrides` do not compose.
+    """
     from hydra.errors import HydraException
 
     try:

@@ -1,4 +1,4 @@
-"""`seq2seq evaluate`: scores of a checkpoint, or of a file of translations, as JSON on standard output."""
+"""`seq2seq evaluate`: scores of a checkpoint or of a file of translations, as JSON on standard output."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def main(config: DictConfig) -> int:
     if config.checkpoint is None and (config.splits or config.data.root or chosen_search(config.search)):
         raise UserError("splits=, data.root= and search go with checkpoint=; hypotheses= are scored as they are")
     if config.beam_sizes and config.checkpoint is None:
-        raise UserError("beam_sizes=[...] needs checkpoint=RUN: it translates anew with each")
+        raise UserError("beam_sizes=[...] needs checkpoint=RUN, which translates again with each")
     if config.output is not None and (Path(config.output) / "metrics.json").is_file():
         raise UserError(
             f"output={config.output} is the folder of a run, whose metrics.json belongs to the texts that are there\n"

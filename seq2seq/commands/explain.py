@@ -1,4 +1,4 @@
-"""Why a command line does not compose, in two lines at most: the culprit, and the way out."""
+"""Explanations of errors of Hydra and OmegaConf, in two lines at most: the culprit and the way out."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from seq2seq.commands.choices import (
 from seq2seq.commands.suggestions import nearest
 
 FILE_ERRORS = (MarkedYAMLError, ValueError)
-"""Raised by Hydra for a file that is not YAML or not UTF-8, and for a choice that has no name."""
+"""Errors that Hydra lets through while composing: not YAML, not UTF-8, or a choice without a name."""
 
 PLUGINS = {
     **dict.fromkeys(("hydra/launcher/submitit_slurm", "hydra/launcher/submitit_local"), "slurm"),
     "hydra/sweeper/optuna": "optuna",
 }
-"""Choices that another package brings, and our extra with it."""
+"""Choices that need another package, and the extra that installs it."""
 
 
 MOVED = {
@@ -44,17 +44,17 @@ MOVED = {
         for recipe in ("bahdanau_2015", "luong_2015", "transformer_base", "transformer_big")
     },
 }
-"""Experiments of earlier versions, and what replaces them."""
+"""Experiments of version 0.1.0 and their replacements."""
 
 REMOVED = {
     ("translate", "processes"): "Write: seq2seq translate -m ... shard.count=2 shard.index=0,1 hydra/launcher=joblib, "
     "then join=true (see seq2seq translate --help).",
 }
-"""Keys of earlier versions, and what replaces them."""
+"""Keys of version 0.1.0 and their replacements."""
 
 
 def explain(error: Exception, command: str, overrides: Sequence[str], folders: Sequence[Path] = ()) -> str:
-    """Two lines at most on why `overrides` do not compose: the culprit and the nearest right spelling.
+    """Say why `overrides` do not compose: the culprit and the nearest correct spelling.
 
     folders: those of --config-dir.
     """
@@ -85,17 +85,17 @@ def explain(error: Exception, command: str, overrides: Sequence[str], folders: S
     if isinstance(error, MissingMandatoryValue):
         return f"{error.full_key}= is needed\nSee seq2seq {command} --help"
     if isinstance(error, OverrideParseException) and "=" not in error.override.strip("="):
-        return f"cannot read {error.override!r}: write KEY=VALUE, without blanks\nSee seq2seq {command} --help"
+        return f"cannot read {error.override!r}: write KEY=VALUE, without spaces\nSee seq2seq {command} --help"
     if isinstance(error, OverrideParseException):
         return (
             f"cannot read {error.override!r}: {str(error.message).splitlines()[0]}\n"
-            "Write 'key=[1,2]' for a list, and a text with commas, brackets or blanks as 'key=\"a, b\"'."
+            "Write a list as 'key=[1,2]', and a text with commas, brackets or spaces as 'key=\"a, b\"'."
         )
     if several := re.search(r"Ambiguous value for argument '([^=]+)=([^']*)'", str(error)):
         key, values = several.groups()
         return (
-            f"{key}={values} is several values: of a sweep with -m in front\n"
-            f"For a list write {key}=[{values}], for one text '{key}=\"{values}\"'."
+            f"{key}={values} is several values, which only a sweep can use: -m in front\n"
+            f"Write a list as {key}=[{values}], one text as '{key}=\"{values}\"'."
         )
     refused = re.match(r"Could not override '(\w+)/([\w/]+)'", str(error))
     if refused and (owners := _having(*refused.groups())):
@@ -109,7 +109,7 @@ def explain(error: Exception, command: str, overrides: Sequence[str], folders: S
             return f"{override}: {command} has no choice of {key}\nSee seq2seq {command} --help"
         if not known(key, command, overrides, folders):
             if (command, key) in REMOVED:
-                return f"{key}= is gone\n{REMOVED[command, key]}"
+                return f"{key}= was removed\n{REMOVED[command, key]}"
             hint = _nearest_key(key, command, overrides, folders)
             return f"unknown key {key!r} in {override!r}{hint}\nSee seq2seq {command} --help"
     first = [line for line in str(error).splitlines() if line.strip()]
@@ -117,18 +117,18 @@ def explain(error: Exception, command: str, overrides: Sequence[str], folders: S
 
 
 def _not_utf8(folders: Sequence[Path]) -> str:
-    """Names the user's own files of configuration that are not UTF-8."""
+    """Name the user's own configuration files that are not UTF-8."""
     found = []
     for file in own_files(folders):
         try:
             file.read_text(encoding="utf-8")
         except UnicodeDecodeError:
             found.append(str(file))
-    return ", ".join(found) or "a file of configuration"
+    return ", ".join(found) or "a configuration file"
 
 
 def _having(group: str, switch: str) -> list[str]:
-    """The options of a group that have a further choice, such as attention/score of models."""
+    """Options of a group that have a nested group, such as the models with attention/score."""
     return [
         option
         for option in groups().get(group, [])
@@ -137,7 +137,7 @@ def _having(group: str, switch: str) -> list[str]:
 
 
 def known(key: str, command: str, overrides: Sequence[str], folders: Sequence[Path]) -> bool:
-    """True if `key` names a group or a key of the command's configuration under the group choices in `overrides`."""
+    """True if `key` is a group, or a key of the configuration that the group choices in `overrides` give."""
     if re.split(r"[./]", key)[0] == "hydra" or key.split("@")[0] in groups(folders):
         return True
     return key in _keys(command, overrides, folders)

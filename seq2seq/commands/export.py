@@ -1,4 +1,4 @@
-"""`seq2seq export`: a checkpoint in another form."""
+"""`seq2seq export`: a checkpoint in another format."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from seq2seq.run import Run
 
 FORMATS = ("bundle", "ctranslate2", "onnx")
 SAMPLE = 64
-"""Segments on which an export is verified."""
+"""Number of segments that verify an export."""
 
 
 def main(config: DictConfig) -> int:

@@ -35,7 +35,7 @@ def help_text(command: str, arguments: Sequence[str] = ()) -> str:
 
 
 def _option_text(file: Path) -> str:
-    """An option's file, and then the files that it includes in the same place."""
+    """Text of an option's file, followed by the files that it includes."""
     text = file.read_text(encoding="utf-8")
     content: Any = OmegaConf.to_container(OmegaConf.create(text))
     included = [entry for entry in content.get("defaults", []) if isinstance(entry, str) and entry != "_self_"]

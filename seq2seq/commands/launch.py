@@ -1,4 +1,4 @@
-"""Running a command under Hydra: once, or under -m once a job."""
+"""Running a command under Hydra: once, or with -m once per job."""
 
 from __future__ import annotations
 
@@ -25,17 +25,21 @@ def launch(command: str, arguments: list[str]) -> int:
     Raises:
         UserError: settings that cannot work. Of several jobs the earlier errors are printed.
     """
-    import hydra
-
     line = parse(command, arguments)
     for folder in line.folders:
         check_folder(folder)
-    job = Job(command, line)
     os.environ["HYDRA_FULL_ERROR"] = "1"
+    with preemptible() if command in ("train", "compare") else nullcontext():
+        return _run(command, line)
+
+
+def _run(command: str, line: CommandLine) -> int:
+    import hydra
+
+    job = Job(command, line)
     sys.argv = [f"seq2seq {command}", *line.options, *line.overrides]
     try:
-        with preemptible() if command in ("train", "compare") else nullcontext():
-            hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=command)(job)()
+        hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=command)(job)()
     except Exception as error:
         if job.errors:  # the sweeper missed an objective
             raise job.errors[0] from None
@@ -50,7 +54,7 @@ def launch(command: str, arguments: list[str]) -> int:
 class Job:
     """The function that Hydra calls, perhaps several times and in other processes.
 
-    status: the highest exit status so far. errors: what stopped jobs in this process; Hydra would print them its way.
+    status: the highest exit status so far. errors: those of jobs in this process, which Hydra would print in its own way.
     """
 
     def __init__(self, command: str, line: CommandLine) -> None:
@@ -63,16 +67,16 @@ class Job:
         self._composed = False
 
     def __call__(self, config: DictConfig) -> float | None:
-        """The job's objective, for sweepers."""
+        """Run one job and return its objective, for sweepers."""
         self._composed = True
         enter_worker()
-        # The other processes of a training are started by it.
+        # The other processes of a training are started with this command line.
         sys.argv = [self._program, self._command, *self._line.options, *self._line.overrides]
         try:
             config = checked(config, self._command, self._line.overrides)
             outcome = import_module(f"seq2seq.commands.{self._command}").main(config)
         except (UserError, OSError, MemoryError, MissingMandatoryValue) as error:
-            if os.getpid() != self._process:  # only an exception comes back from a launcher's process
+            if os.getpid() != self._process:  # a launcher's process can only return an exception
                 raise
             self.errors.append(self.refusal(error))
             return None
@@ -82,7 +86,7 @@ class Job:
         return outcome.objective
 
     def refusal(self, error: Exception) -> Any:
-        """The error as a UserError if Hydra or OmegaConf raised it for the settings, else itself."""
+        """Explain an error that Hydra or OmegaConf raised because of the settings; return any other as it is."""
         from hydra.errors import HydraException
 
         kinds = (HydraException, OmegaConfBaseException)

@@ -1,4 +1,4 @@
-"""`seq2seq report`: compare finished runs and outside systems."""
+"""`seq2seq report`: compare finished runs and external systems."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write_report(
     split: str | None = None,
     hypotheses: Mapping[str, str] | None = None,
 ) -> None:
-    """Write the report on the runs below `folders` into `output`; print the table and where the report is."""
+    """Write the report on the runs below `folders` to `output`; print its table and its path."""
     from rich.console import Console
 
     from seq2seq.report.render import build_report

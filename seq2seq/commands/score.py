@@ -1,4 +1,4 @@
-"""`seq2seq score`: force-decode given translations."""
+"""`seq2seq score`: log-probabilities of given translations."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def main(config: DictConfig) -> int:
 
 
 def line_pairs(sources: str, translations: str) -> Iterator[tuple[str, str | list[str], bool]]:
-    """Line-aligned source and translation, and whether that is finished; from a .jsonl file the exact tokens that
-    `translate` found.
+    """Yield line-aligned sources and translations, and whether a translation is finished. From a .jsonl file come the
+    exact tokens that `translate` found.
 
     Raises:
         UserError: one file is longer, missing, not UTF-8 or not what its name says.
@@ -49,7 +49,7 @@ def line_pairs(sources: str, translations: str) -> Iterator[tuple[str, str | lis
             for number, (source, translation) in enumerate(zip_longest(left, right), start=1):
                 if source is None or translation is None:
                     shorter = sources if source is None else translations
-                    raise UserError(f"{shorter} ends before line {number}: both files need as many lines")
+                    raise UserError(f"{shorter} ends before line {number}: both files need the same number of lines")
                 text = translation.rstrip("\r\n")
                 jsonl = translations.endswith(".jsonl")
                 found, finished = tokens(text, f"{translations}:{number}") if jsonl else (text, True)
@@ -61,9 +61,9 @@ def line_pairs(sources: str, translations: str) -> Iterator[tuple[str, str | lis
 
 
 def tokens(line: str, where: str) -> tuple[list[str], bool]:
-    """Of a translation, and whether it is finished. Lines that do not say so are."""
+    """Tokens of a translation, and whether it is finished (the default)."""
     try:
         record = json.loads(line)
         return [str(token) for token in record["tokens"]], record.get("finished", True)
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f'{where} is no line of seq2seq translate format=jsonl: it needs "tokens"') from error
+        raise UserError(f'{where} is not a line of seq2seq translate format=jsonl: "tokens" is missing') from error

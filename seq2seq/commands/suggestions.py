@@ -1,4 +1,4 @@
-"""The nearest right spelling for a wrong one."""
+"""Suggestions for misspelled names."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches

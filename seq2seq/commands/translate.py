@@ -49,14 +49,14 @@ def main(config: DictConfig) -> int:
         if count > 1:
             finished(output).write_text(f"{report.skipped + report.lines}\n", encoding="ascii")
     rate = report.lines / report.seconds if report.seconds else 0.0
-    for note in (*report.notes(), f"{report.lines} lines in {report.seconds:.1f} s, {rate:.1f} a second"):
+    for note in (*report.notes(), f"{report.lines} lines in {report.seconds:.1f} s, {rate:.1f} per second"):
         print(note, file=sys.stderr)
     return 0
 
 
 @contextmanager
 def held(output: str | None) -> Iterator[None]:
-    """Keep an output file for this process: with resume=true, two at once would write into each other's lines.
+    """Lock an output file for this process: with resume=true, two processes would mix their lines.
 
     Raises:
         UserError: another process is writing it.
@@ -68,25 +68,25 @@ def held(output: str | None) -> Iterator[None]:
     try:
         lock = hold(output)
     except InUse:
-        raise UserError(f"another process is writing {output}\nWait for its end, or give another output=.") from None
+        raise UserError(f"another process is writing {output}\nWait until it ends, or give another output=.") from None
     with lock:
         yield
 
 
 def check_files(config: DictConfig) -> None:
-    """Refuse combinations of input, output, shard and join that cannot work, before anything is loaded."""
+    """Refuse files and combinations that cannot work, before anything is loaded."""
     for key, value in (("shard.index", config.shard.index), ("shard.count", config.shard.count)):
         if not isinstance(value, int) or isinstance(value, bool):
             raise UserError(f"{key}={value!r} must be a whole number")
     if not 0 <= config.shard.index < config.shard.count:
         raise UserError(f"shard.index={config.shard.index} must be at least 0 and less than count={config.shard.count}")
     if config.join and (config.shard.count == 1 or config.output is None):
-        raise UserError("join=true needs shard.count=N and output=FILE, as they were given to the shards")
+        raise UserError("join=true needs shard.count=N and output=FILE, as for the shards")
     split = config.shard.count > 1 and not config.join
     if split and (config.input is None or config.output is None):
         raise UserError("shards need input=FILE and output=FILE")
     if split and Path(config.input).exists() and not Path(config.input).is_file():
-        raise UserError(f"input={config.input} can be read once only, and each shard reads it\nGive a file.")
+        raise UserError(f"input={config.input} can be read only once, but each shard reads it\nGive a file.")
     if not config.join and config.input is None and sys.stdin is None:
         raise UserError("standard input is closed\nGive input=FILE.")
     if not config.join and config.output is None:
@@ -96,7 +96,7 @@ def check_files(config: DictConfig) -> None:
     if not config.join:
         checkpoints(config.checkpoint)
     if config.join and config.input is not None:
-        raise UserError("join=true joins what the shards have written; give it without input=")
+        raise UserError("join=true joins the outputs of shards; leave out input=")
 
 
 def shard_paths(output: str, count: int) -> list[str]:
@@ -105,7 +105,7 @@ def shard_paths(output: str, count: int) -> list[str]:
 
 
 def finished(shard: str) -> Path:
-    """What a shard leaves beside its output when it is done: the number of its lines."""
+    """The file beside a shard's output with the number of its lines, written when the shard is complete."""
     return Path(f"{shard}.done")
 
 
@@ -113,15 +113,15 @@ def join(shards: list[str], output: str) -> int:
     """Interleave finished shards into `output`; the shards stay. Returns the number of lines.
 
     Raises:
-        UserError: one is not there, not finished, or not what it was when it was finished.
+        UserError: one is missing, unfinished, or has changed since it was finished.
     """
     from seq2seq.inference.shards import join_shards
 
     for path in shards:
         if not Path(path).is_file():
-            raise UserError(f"{path} does not exist: not every shard has been translated")
+            raise UserError(f"{path} does not exist: not all shards have been translated")
         if not finished(path).is_file():
-            raise UserError(f"{path} is not finished\nGive its command again with resume=true.")
+            raise UserError(f"{path} is not finished\nRepeat its command with resume=true.")
         with open(path, "rb") as stream:
             lines = sum(1 for _ in stream)
         if f"{lines}" != (expected := finished(path).read_text(encoding="ascii").strip()):
@@ -130,7 +130,7 @@ def join(shards: list[str], output: str) -> int:
 
 
 def load_translator(config: DictConfig) -> Translator:
-    """The translator of `checkpoint` (one or several) with the search that was asked for, else its own."""
+    """Load the translator of `checkpoint` (one or several) with the configured search."""
     from seq2seq.inference.loading import use_threads
     from seq2seq.inference.translator import Batching, Translator
 
@@ -142,7 +142,7 @@ def load_translator(config: DictConfig) -> Translator:
 
 
 class Progress:
-    """A line on a terminal with lines and rate, rewritten at most four times a second and wiped at the end."""
+    """A line on a terminal with lines and rate, rewritten at most four times per second and erased at the end."""
 
     def __init__(self, shown: bool) -> None:
         self._shown = shown
@@ -153,7 +153,7 @@ class Progress:
         if self._shown and now - self._last > 0.25:
             self._last = now
             rate = report.lines / report.seconds if report.seconds else 0.0
-            print(f"\r\x1b[K{report.lines:,} lines, {rate:,.1f} a second", end="", file=sys.stderr, flush=True)
+            print(f"\r\x1b[K{report.lines:,} lines, {rate:,.1f} per second", end="", file=sys.stderr, flush=True)
 
     def __enter__(self) -> Progress:
         return self

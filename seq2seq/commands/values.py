@@ -12,7 +12,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a plain YAML value suits a type hint; hints beyond plain types are left to the constructor."""
+    """True if a plain YAML value suits a type hint. Hints beyond plain types are left to the constructor."""
     if get_origin(hint) in (Union, types.UnionType):
         return any(fits(value, option) for option in get_args(hint))
     if get_origin(hint) is Literal:
@@ -34,6 +34,7 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def describe(hint: Any) -> str:
+    """Say in words which values a type hint allows."""
     if get_origin(hint) in (Union, types.UnionType):
         return " or ".join(describe(option) for option in get_args(hint))
     if get_origin(hint) is Literal:
@@ -46,7 +47,7 @@ def describe(hint: Any) -> str:
 
 
 def with_whole_numbers(value: Any, hint: Any) -> Any:
-    """The value with an int for each whole float, such as 1e5, if it fits the hint only so."""
+    """Replace whole floats such as 1e5 by ints if the value fits the hint only then."""
     if fits(value, hint):
         return value
     found = value
@@ -60,7 +61,7 @@ def with_whole_numbers(value: Any, hint: Any) -> Any:
 
 
 def put(config: DictConfig, path: str, value: Any) -> None:
-    """Set a value of the configuration where it comes from: references such as ${data.sizes} are followed."""
+    """Set a value of the configuration, following references such as ${data.sizes}."""
     while True:
         parent, _, key = path.rpartition(".")
         raw: Any = OmegaConf.to_container(OmegaConf.select(config, parent) if parent else config, resolve=False)
@@ -72,7 +73,7 @@ def put(config: DictConfig, path: str, value: Any) -> None:
 
 
 def expand_home(node: DictConfig | ListConfig) -> None:
-    """Replace a leading ~/ of every text in the configuration by the home folder, as a shell does."""
+    """Replace a leading ~/ in every text of the configuration by the home folder, as a shell does."""
     for key in list(node) if isinstance(node, DictConfig) else range(len(node)):
         if key == "hydra" or OmegaConf.is_missing(node, key) or OmegaConf.is_interpolation(node, key):
             continue

@@ -23,7 +23,7 @@ import torch
 import seq2seq.commands.dry_run
 import seq2seq.training.trainer
 from seq2seq.cli import run
-from seq2seq.commands import compare, train, workers
+from seq2seq.commands import compare, train
 from seq2seq.commands.arguments import quoted
 from seq2seq.data import preparation
 from seq2seq.data.grammar import corpus as grammar
@@ -207,33 +207,18 @@ def owner_of(folder: Path) -> int:
     return int((folder / ".lock").read_text().split()[1])
 
 
-def launched() -> dict[str, Any]:
-    """SIGTERM to a comparison that waits for two workers of the joblib launcher."""
-    joblib = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "trainer.max_steps=1000000", "run_dir=launched"]
-    folders = [Path(f"launched/{name}-seed1") for name in ("rnn", "bahdanau")]
+def ended_by(number: int) -> dict[str, Any]:
+    """A signal to a comparison that waits for two workers of the joblib launcher; then the workers end too."""
+    study = f"signal-{number}"
+    joblib = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "trainer.max_steps=1000000", f"run_dir={study}"]
+    folders = [Path(f"{study}/{name}-seed1") for name in ("rnn", "bahdanau")]
     written = [changed(folder / "checkpoints/last.ckpt") for folder in folders]
     child = start([*COMPARE, *joblib])
     until(lambda: all(one() for one in written), child)
     numbers = [owner_of(folder) for folder in folders]
-    ended = child.kill(signal.SIGTERM)
+    ended = child.kill(number)
     until(lambda: not any(Path(f"/proc/{number}").exists() for number in numbers))
-    return ended
-
-
-def orphaned() -> bool:
-    """A worker whose launcher is killed stops itself."""
-    launcher = os.fork()
-    if not launcher:
-        if not os.fork():
-            signal.signal(signal.SIGTERM, lambda *_: (Path("orphan").touch(), os._exit(0)))
-            workers.end_with_parent()
-            Path("watching").touch()
-        time.sleep(600)
-    until(Path("watching").exists)
-    os.kill(launcher, signal.SIGKILL)
-    os.waitpid(launcher, 0)
-    until(Path("orphan").exists)
-    return True
+    return {**ended, "said": child.talk.read_text()}
 
 
 def several_processes() -> dict[str, Any]:
@@ -248,8 +233,9 @@ if __name__ == "__main__":
         "one run": one_run,
         "comparison": comparison,
         "failing": failing,
-        "launched": launched,
-        "orphaned": orphaned,
+        "SIGTERM": lambda: ended_by(signal.SIGTERM),
+        "SIGINT": lambda: ended_by(signal.SIGINT),
+        "SIGKILL": lambda: ended_by(signal.SIGKILL),
         "several processes": several_processes,
     }
     print(json.dumps({name: scenarios[name]() for name in sys.argv[1:] or scenarios}))

@@ -4,6 +4,8 @@ import errno
 import inspect
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,7 +62,7 @@ REFUSED = {
         ["target_language=nan", "two pairs of quotes"],
     ),
     "a data set without a name": (["data=hub"], ["data.root="]),
-    "a group taken away": (["~logger"], ["logger=", "taken away"]),
+    "a group taken away": (["~logger"], ["logger=", "removed"]),
     "a key taken away": (["~data.maximum_words"], ["data.maximum_words"]),
     "an environment variable that is not set": (["data.max_tokens=${oc.env:NOT_SET}"], ["data.max_tokens", "NOT_SET"]),
     "nothing for a choice": (["model=null"], ["string", "NoneType"]),
@@ -81,8 +83,12 @@ REFUSED = {
         ["model/attention/score goes with model=bahdanau or model=luong only"],
     ),
     "several values": (["model=rnn,conv"], ["model=[rnn,conv]", "-m"]),
+    "a setting as an option": (["--model", "rnn"], ["there is no option --model", "model=VALUE"]),
+    "a setting as an option with a value": (["--model=rnn"], ["there is no option --model=rnn", "model=rnn"]),
+    "an option without its value": (["--cfg"], ["--cfg: invalid choice", "job"]),
+    "a path with a comma": (["data.root=c,d/lat"], ["data.root=[c,d/lat]", "'data.root=\"c,d/lat\"'"]),
     "words apart": (["model", "=", "rnn"], ["cannot read 'model'", "KEY=VALUE"]),
-    "a folder that is not there": (["--config-dir", "nowhere"], ["nowhere: there is no such folder"]),
+    "a folder that is not there": (["--config-dir", "nowhere"], ["--config-dir nowhere does not exist"]),
     "a broken override": (["model.width=[1"], ["model.width"]),
 }
 
@@ -153,7 +159,7 @@ def test_a_worker_that_dies_is_told(
     command = ["compare", "models=[rnn,bahdanau]", f"run_dir={tmp_path}", f"data.cache_dir={tmp_path}"]
     assert run([*command, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]) == 2
     printed = capsys.readouterr().err
-    assert "error: a process that trained has died" in printed and "The same command resumes" in printed
+    assert "error: a training process died" in printed and "The same command resumes" in printed
 
 
 @pytest.mark.parametrize(
@@ -197,9 +203,9 @@ def test_the_texts_of_a_test_set_are_no_baseline(capsys: pytest.CaptureFixture[s
         (tmp_path / f"{name}.txt").touch()
     command = ["compare", "models=[rnn]", f"run_dir={tmp_path}", f"data.cache_dir={tmp_path}", "seed=1"]
     assert run([*command, "baseline=test.ref"]) == 2
-    assert "baseline='test.ref' is none of the compared systems" in capsys.readouterr().err
+    assert "baseline='test.ref' is not one of the compared systems" in capsys.readouterr().err
     assert run([*command, "baseline=online"]) == 2
-    assert "give seeds=[...]" in capsys.readouterr().err  # what is looked at next
+    assert "Give seeds=[...]" in capsys.readouterr().err  # what is looked at next
 
 
 @pytest.mark.parametrize("name", ["../out", ".hidden", "a/b", ".."])
@@ -307,6 +313,26 @@ def test_search_checkpoint_is_refused_where_it_cannot_work(
 ) -> None:
     assert run(arguments) == 2
     assert message in capsys.readouterr().err
+
+
+def test_refusals_by_name_are_made_before_torch_is_imported(tmp_path: Path) -> None:
+    commands = [
+        *(
+            ["train", text]
+            for text in ("model=nothing", "trainer.max_tim=1", "--model=rnn", "experiment=wmt14_ende_luong")
+        ),
+        *(["train", text] for text in ("seed=one", "data.root=c,d", "--config-dir=nowhere")),
+        *(["translate"], ["translate", "checkpoint=nowhere"], ["translate", "processes=2"]),
+        *(["evaluate", "checkpoint=nowhere"], ["score", "checkpoint=nowhere", "sources=a", "translations=b"]),
+        *(["average", "checkpoints=nowhere", "output=o"], ["export", "checkpoint=nowhere", "output=o"], ["report"]),
+    ]
+    code = (
+        "import sys; from seq2seq.cli import run; "
+        f"print([arguments for arguments in {commands} if run(arguments) != 2 or 'torch' in sys.modules])"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stderr
 
 
 def test_nearest_says_nothing_where_nothing_is_near() -> None:

@@ -59,8 +59,8 @@ def test_an_experiment_that_would_be_ignored_is_refused(
     "arguments, words",
     [
         (["--config-dir"], "--config-dir: expected one argument"),
-        (["--config-dir", "nowhere"], "--config-dir nowhere: there is no such folder"),
-        (["--config-dir", "{}/.."], "there is no GROUP/NAME.yaml"),
+        (["--config-dir", "nowhere"], "--config-dir nowhere does not exist"),
+        (["--config-dir", "{}/.."], "has no GROUP/NAME.yaml"),
         (["--config-dir", "{}", "experiment=my_rn"], "did you mean 'my_rnn'?"),
         (["--config-dir", "{}", "--config-dir", "{}"], "--config-dir is given twice"),
     ],
@@ -78,7 +78,7 @@ def test_a_name_that_would_be_passed_over_is_refused(
 ) -> None:
     (folder / name).write_text("seed: 2\n", encoding="utf-8")
     assert run(["train", "-cd", str(folder), "experiment=my_rnn"]) == 2
-    assert f"{name} would be passed over" in capsys.readouterr().err
+    assert f"{name} would be ignored" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("entry", ["model: rnn", "override model: rnn"])

@@ -113,15 +113,12 @@ def test_what_fails_in_a_comparison_is_told_at_its_end_and_keeps_nothing_else_ba
     assert not (place / "failing/report.html").exists()
 
 
-def test_sigterm_to_a_comparison_saves_the_trainings_of_its_workers(told: dict[str, Any]) -> None:
-    ended = told["launched"]
-    assert ended["status"] == 75
+@pytest.mark.parametrize("name, status", [("SIGTERM", 75), ("SIGINT", 130), ("SIGKILL", -9)])
+def test_a_signal_to_a_comparison_saves_and_ends_its_workers(told: dict[str, Any], name: str, status: int) -> None:
+    ended = told[name]
+    assert ended["status"] == status
     for run in ("rnn", "bahdanau"):
         assert f"{run}-seed1: stopped by SIGTERM and saved at update" in ended["said"]
-
-
-def test_a_worker_does_not_outlive_its_launcher(told: dict[str, Any]) -> None:
-    assert told["orphaned"] is True
 
 
 def test_processes_of_one_training_are_started_from_the_command_line(told: dict[str, Any], place: Path) -> None:

@@ -231,8 +231,8 @@ def test_an_exported_bundle_translates_the_same(capsys: pytest.CaptureFixture[st
         ([BUNDLE, "input=in.txt", "output=1"], "output=1"),
         ([BUNDLE, "input=in.txt", "threads=0"], "threads=0"),
         ([BUNDLE, "input=in.txt", "output=long.txt", "n_best=3"], "n_best=3 needs format=jsonl"),
-        ([BUNDLE, "input=/dev/null", "output=o", "shard.count=2"], "can be read once only"),
-        (["join=true", "output=o", "shard.count=2", "input=in.txt"], "without input="),
+        ([BUNDLE, "input=/dev/null", "output=o", "shard.count=2"], "can be read only once"),
+        (["join=true", "output=o", "shard.count=2", "input=in.txt"], "leave out input="),
         (["join=true", "output=o"], "needs shard.count"),
     ],
 )
