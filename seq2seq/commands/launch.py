@@ -54,7 +54,7 @@ def _run(command: str, line: CommandLine) -> int:
 class Job:
     """The function that Hydra calls, perhaps several times and in other processes.
 
-    status: the highest exit status so far. errors: those of jobs in this process, which Hydra would print in its own way.
+    status: the highest exit status so far. errors: of jobs in this process; Hydra would print them its own way.
     """
 
     def __init__(self, command: str, line: CommandLine) -> None:

@@ -29,7 +29,7 @@ def test_the_help_of_choices(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     assert run(["train", "--help", "--config-dir", str(tmp_path), "experiment=mine"]) == 0
     assert "seed: 77" in capsys.readouterr().out
     assert run(["train", "model=nothing", "--help"]) == 0
-    assert "model: bahdanau, conv" in capsys.readouterr().out
+    assert "model: bahdanau, " in capsys.readouterr().out
     for command, choices in (("translate", ["search"]), ("average", [])):
         assert run([command, "--help"]) == 0
         listed = capsys.readouterr().out.partition("Choices:")[2].split("\n\n")[0].split("\n")

@@ -292,7 +292,7 @@ def test_bundles_from_strangers_execute_nothing(trick: str, capsys: pytest.Captu
 def test_the_progress_line_wipes_itself(capsys: pytest.CaptureFixture[str]) -> None:
     with Progress(True) as progress:
         progress(LineCounts(lines=1234, seconds=2.0))
-    assert capsys.readouterr().err == "\r\x1b[K1,234 lines, 617.0 a second\r\x1b[K"
+    assert capsys.readouterr().err == "\r\x1b[K1,234 lines, 617.0 per second\r\x1b[K"
     with Progress(False) as progress:
         progress(LineCounts(lines=1, seconds=1.0))
     assert capsys.readouterr().err == ""

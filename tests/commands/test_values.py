@@ -54,7 +54,7 @@ def test_a_home_folder_is_expanded_wherever_a_path_is_configured(monkeypatch: py
         {
             "run_dir": "~/runs",
             "data": {"root": "~/text", "path": "${data.root}"},
-            "checkpoints": ["~/a", "b~/c"],
+            "paths": ["~/a", "b~/c"],
             "x": "~",
         }
     )
