@@ -9,6 +9,7 @@ import tiny
 import torch
 import yaml
 from safetensors.torch import load_file, save_file
+from small_models import SMALL
 
 from seq2seq.errors import UserError
 from seq2seq.files import new_folder
@@ -191,7 +192,7 @@ def test_a_config_that_asks_for_more_than_the_weights_hold_is_refused_before_it_
         load_bundle(copy)
 
 
-@pytest.mark.parametrize("name", ["transformer", "bahdanau", "conditional_gru", "luong", "rnn", "conv"])
+@pytest.mark.parametrize("name", SMALL)
 def test_an_allowance_counts_every_tensor_of_a_model(name, build_model):
     weights = list(build_model(name).parameters())
     with Allowance(weights) as allowance:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from omegaconf import OmegaConf
+from small_models import SMALL
 from torch import Tensor
 
 from seq2seq.interfaces import BOS, EOS, PAD, Model
@@ -15,14 +16,6 @@ from seq2seq.kernels import dropout
 from seq2seq.layers.embedding import Embedding
 
 CONF = Path(__file__).parents[2] / "conf" / "model"
-SMALL = {
-    "rnn": ["model.width=8", "model.embedding_width=8"],
-    "bahdanau": ["model.width=8", "model.embedding_width=8"],
-    "luong": ["model.width=8", "model.embedding_width=8"],
-    "conditional_gru": ["model.width=8", "model.encoder_width=8", "model.embedding_width=8"],
-    "conv": ["model.width=8", "model.embedding_width=8", "model.layers=2"],
-    "transformer": ["model.width=8", "model.feedforward_width=12", "model.heads=2", "model.layers=2"],
-}
 SOURCES = [[5, 6, 7, 8, 9, EOS], [EOS], [10, 4, 10, EOS], [12, 11, EOS]]
 TARGETS = [[4, 5, 6, 7], [8, 9], [10, 4, 5, 6, 7, 8], []]
 

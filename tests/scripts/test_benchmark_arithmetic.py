@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from small_models import SMALL
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
@@ -72,7 +73,7 @@ def test_operations_of_the_fused_loss_by_hand() -> None:
     assert flops.count_flops(lambda: loss(1000)) == flops.count_flops(lambda: loss(40)) == expected
 
 
-@pytest.mark.parametrize("name", ["rnn", "bahdanau", "conditional_gru", "luong", "conv", "transformer"])
+@pytest.mark.parametrize("name", SMALL)
 def test_no_product_of_a_training_step_is_left_out(name: str, build_model: Callable[..., nn.Module]) -> None:
     model = build_model(name, ["model.dropout=0.1"])
     seen: set[Any] = set()

@@ -5,16 +5,12 @@ import math
 import pytest
 import torch
 from precision import assert_float32_close, float32_approx
+from small_models import SMALL
 
 from seq2seq.interfaces import EOS, PAD
 from seq2seq.search import BeamSearch, GreedySearch, Sampling, decode_batch, score_pairs
 from seq2seq.search.steps import EnsembleState, ensemble_step, model_step
 
-MODELS = ["rnn", "bahdanau", "conditional_gru", "luong", "conv", "transformer"]
-SMALL = {
-    "transformer": ["model.heads=2", "model.feedforward_width=16", "model.layers=1"],
-    "conv": ["model.embedding_width=8", "model.layers=2"],
-}
 SEARCHES = [
     GreedySearch(max_length_a=1.0, max_length_b=3),
     BeamSearch(beam_size=4, n_best=3, max_length_a=1.0, max_length_b=3),
@@ -24,8 +20,8 @@ SEARCHES = [
 
 
 def small(build_model, name, seed=0):
-    overrides = ["model.width=8", *SMALL.get(name, ["model.embedding_width=8"])]
-    model = build_model(name, overrides, 13, 11, seed).eval()
+    layers = ["model.layers=1"] if name == "transformer" else []  # with two, random weights hardly ever choose EOS
+    model = build_model(name, [*SMALL[name], *layers], 13, 11, seed).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(2.0)
@@ -40,7 +36,7 @@ def sources():
     return source, source != PAD
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", SMALL)
 def test_search_reports_what_forced_decoding_gives(build_model, name):
     model = small(build_model, name)
     source, mask = sources()
@@ -61,7 +57,7 @@ def test_search_reports_what_forced_decoding_gives(build_model, name):
     assert checked > 4
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", SMALL)
 def test_alone_as_in_a_batch(build_model, name):
     model = small(build_model, name)
     source, mask = sources()
@@ -78,7 +74,7 @@ def test_alone_as_in_a_batch(build_model, name):
                 assert [h.score for h in other] == float32_approx([h.score for h in together[row]])
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", SMALL)
 def test_weights_are_those_of_the_winning_beam(build_model, name):
     """Stepping the found tokens alone gives the same attention."""
     model = small(build_model, name)
