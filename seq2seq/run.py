@@ -148,7 +148,7 @@ class Run:
                 f"{self.metrics_file} has format {metrics['format']}, and this version reads up to {FORMAT}\n"
                 "Use the version of seq2seq that wrote it, or a newer one."
             )
-        return _upgraded(metrics, self.name)
+        return _upgraded(metrics, self.folder.resolve())
 
     def write_metrics(self, metrics: Mapping[str, Any]) -> None:
         with atomic_write(self.metrics_file) as stream:
@@ -203,13 +203,14 @@ def checkpoint_name(path: str | Path) -> str:
     return path.parent.name if path.name in ("bundle", "checkpoints") and path.parent.name else path.name
 
 
-def _upgraded(metrics: dict[str, Any], name: str) -> dict[str, Any]:
-    """Metrics in the current format. Version 0.1.0 wrote neither system nor study: the folder's name has both."""
+def _upgraded(metrics: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Metrics in the current format. Version 0.1.0 wrote neither system nor study: the folder's name has both, or where
+    that is the seed alone, its parent's."""
     if "format" in metrics:
         return metrics
     own = rf"(^|[-_/])seed[-_=]?{re.escape(str(metrics.get('seed')))}(?![^-_/])"
-    system, found = re.subn(own, "", name, count=1)
+    system, found = re.subn(own, "", folder.name, count=1)
     if not found:
-        system = re.sub(r"[-_/]?seed[-_=]?\d+$", "", name)
-    system = system.lstrip("-_/").removesuffix(f"-{metrics.get('data')}") or name
+        system = re.sub(r"[-_/]?seed[-_=]?\d+$", "", folder.name)
+    system = system.lstrip("-_/").removesuffix(f"-{metrics.get('data')}") or folder.parent.name or folder.name
     return {"format": FORMAT, "system": system, "study": None, **metrics}

@@ -1,10 +1,13 @@
-"""Which words and which n-grams a system gets right, as compare-mt (Neubig et al., 2019) asks."""
+"""Words: the F1 by their frequency and the n-grams that a system gets right (Neubig et al., 2019), and repetitions."""
 
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from seq2seq.evaluation.languages import Unit
+from seq2seq.evaluation.lengths import units_of
 
 FREQUENCY_BUCKETS: tuple[tuple[int, int | None], ...] = (
     (0, 0),
@@ -15,10 +18,13 @@ FREQUENCY_BUCKETS: tuple[tuple[int, int | None], ...] = (
     (100, 999),
     (1000, None),
 )
-"""How often a word was seen, both ends included; None is open."""
+"""Occurrences of a word, both ends included; None is open."""
 
 KEPT_WORDS = 200_000
 """Words of the training targets whose counts a run keeps: the most frequent ones."""
+
+REPEAT_ORDER = 4
+"""Longest n-gram whose repetition counts."""
 
 _PLANES = (*range(0x300, 0x20000), *range(0xE0000, 0xE1000))
 _MARKS = [chr(code) for code in _PLANES if unicodedata.category(chr(code)) in ("Mn", "Mc")]
@@ -29,31 +35,35 @@ _WORD = re.compile(rf"\w+[{_BASIC}\w]*(?:(?=[\U00010000-\U0010ffff])[{_BEYOND}][
 are tried last, and only where such a character stands."""
 
 
-def split_words(text: str) -> list[str]:
-    """Words and single punctuation marks, case kept."""
-    return _WORD.findall(text)
+def split_words(text: str, unit: Unit = "words") -> list[str]:
+    """Split text into words and single punctuation marks, case kept; or into characters."""
+    return _WORD.findall(text) if unit == "words" else units_of(text, unit)
 
 
-def count_words(texts: Iterable[str]) -> Counter[str]:
-    """How often each word of `split_words` occurs: over the training targets, what `word_f1` calls frequency."""
+def count_words(texts: Iterable[str], unit: Unit = "words") -> Counter[str]:
+    """Count each word of `split_words`: over the training targets, the frequency of `word_f1`."""
     counts: Counter[str] = Counter()
     for text in texts:
-        counts.update(split_words(text))
+        counts.update(split_words(text, unit))
     return counts
 
 
 def unlisted(counts: Mapping[str, int]) -> int:
-    """How often at most a word occurred that a run's counts lack: they may be of the KEPT_WORDS most frequent only."""
+    """The highest frequency of a word that a run's counts lack: they may be of the KEPT_WORDS most frequent only."""
     return min(counts.values()) if len(counts) >= KEPT_WORDS else 0
 
 
 def word_f1(
-    hypotheses: Sequence[str], references: Sequence[str], frequency: Mapping[str, int], missing: int = 0
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    frequency: Mapping[str, int],
+    missing: int = 0,
+    unit: Unit = "words",
 ) -> list[dict[str, Any]]:
-    """Precision, recall and F1 of words, grouped by how often the word was seen in training.
+    """Precision, recall and F1 of words (or characters), grouped by their frequency in training.
 
-    missing: how often at most a word was seen that `frequency` lacks; the buckets up to that count become one.
-    A word of a hypothesis is right as often as its segment's reference has it. One entry a bucket of
+    missing: highest frequency of a word that `frequency` lacks; the buckets up to that count become one.
+    A word of a hypothesis is right as often as its segment's reference has it. One entry per bucket of
     FREQUENCY_BUCKETS that a reference or hypothesis word falls into: {"low", "high", "words" (in the references),
     "precision", "recall", "f1"}, the last three between 0 and 1.
     """
@@ -64,7 +74,7 @@ def word_f1(
 
     matched, proposed, wanted = Counter[int](), Counter[int](), Counter[int]()
     for hypothesis, reference in zip(hypotheses, references, strict=True):
-        ours, theirs = Counter(split_words(hypothesis)), Counter(split_words(reference))
+        ours, theirs = (Counter(split_words(text, unit)) for text in (hypothesis, reference))
         for word, count in ours.items():
             bucket = bucket_of(word)
             proposed[bucket] += count
@@ -84,16 +94,18 @@ def word_f1(
     return result
 
 
-def ngram_matches(hypotheses: Sequence[str], references: Sequence[str], order: int = 4) -> Counter[tuple[str, ...]]:
-    """How often a system produces each n-gram (n = 1 to order) of the references, clipped by segment as in BLEU."""
+def ngram_matches(
+    hypotheses: Sequence[str], references: Sequence[str], order: int = 4, unit: Unit = "words"
+) -> Counter[tuple[str, ...]]:
+    """Count the n-grams (n = 1 to order) of the references that a system produces, clipped by segment as in BLEU."""
     matches: Counter[tuple[str, ...]] = Counter()
     for hypothesis, reference in zip(hypotheses, references, strict=True):
-        matches.update(_ngrams(hypothesis, order) & _ngrams(reference, order))
+        matches.update(_ngrams(hypothesis, order, unit) & _ngrams(reference, order, unit))
     return matches
 
 
 def ngram_differences(
-    first: Counter[tuple[str, ...]], second: Counter[tuple[str, ...]], limit: int = 20
+    first: Counter[tuple[str, ...]], second: Counter[tuple[str, ...]], limit: int = 20, unit: Unit = "words"
 ) -> list[dict[str, Any]]:
     """The n-grams that `first` gets and `second` misses most, from two systems' `ngram_matches`.
 
@@ -111,7 +123,27 @@ def ngram_differences(
             kept.append(ngram)
         if len(kept) == limit:
             break
-    return [{"ngram": " ".join(ngram), "first": first[ngram], "second": second[ngram]} for ngram in kept]
+    joint = " " if unit == "words" else ""
+    return [{"ngram": joint.join(ngram), "first": first[ngram], "second": second[ngram]} for ngram in kept]
+
+
+def repetition_rate(texts: Sequence[str], unit: Unit = "words") -> float:
+    """Share of words between spaces (or characters) that repeat what was just said, between 0 and 1.
+
+    A word counts when it lies in an n-gram, n = 1 to 4, that equals the n words right before it: all copies but the
+    first. "a b a b a b ." has 4 of 7.
+    """
+    total = repeated = 0
+    for text in texts:
+        words = units_of(text, unit)
+        marked = [False] * len(words)
+        for n in range(1, REPEAT_ORDER + 1):
+            for start in range(n, len(words) - n + 1):
+                if words[start : start + n] == words[start - n : start]:
+                    marked[start : start + n] = [True] * n
+        total += len(words)
+        repeated += sum(marked)
+    return repeated / total if total else 0.0
 
 
 def _bucket(count: int) -> int:
@@ -120,8 +152,8 @@ def _bucket(count: int) -> int:
     )
 
 
-def _ngrams(text: str, order: int) -> Counter[tuple[str, ...]]:
-    words = split_words(text)
+def _ngrams(text: str, order: int, unit: Unit) -> Counter[tuple[str, ...]]:
+    words = split_words(text, unit)
     return Counter(tuple(words[i : i + n]) for n in range(1, order + 1) for i in range(len(words) - n + 1))
 
 

@@ -105,30 +105,30 @@ def _training(training: Mapping[str, Any]) -> list[str]:
 
 def _scores(splits: Mapping[str, Any], exported: bool) -> list[str]:
     """The section with the scores by test set; none without scores."""
-    rows, signatures, searches = [], [], []
-    for name, split in splits.items():
-        bleu, chrf = split.get("bleu") or {}, split.get("chrf") or {}
-        if "score" not in bleu:
-            continue
-        interval = f" [{bleu['low']:.1f}, {bleu['high']:.1f}]" if bleu.get("low") is not None else ""
-        rows.append(
-            f"| {name} | {split.get('segments', '')} | {bleu['score']:.2f}{interval} | "
-            + (f"{chrf['score']:.2f} |" if "score" in chrf else "|")
-        )
-        signatures += [f"`{one['signature']}`" for one in (bleu, chrf) if one.get("signature")]
-        searches += [f"`{_search(node)}`"] if (node := (split.get("decoding") or {}).get("search")) else []
-    if not rows:
+    from seq2seq.evaluation.metrics import METRICS, PRIMARY
+
+    scored = {name: split for name, split in splits.items() if split.get(PRIMARY.key)}
+    if not scored:
         return []
+    metrics = [metric for metric in METRICS.values() if any(split.get(metric.key) for split in scored.values())]
+    rows, signatures, searches = [], [], []
+    for name, split in scored.items():
+        cells = [metric.cell(split.get(metric.key), interval=metric is PRIMARY) for metric in metrics]
+        rows.append(f"| {' | '.join([name, str(split.get('segments', '')), *cells])} |")
+        signatures += [f"`{split[metric.key]['signature']}`" for metric in metrics if split.get(metric.key)]
+        searches += [f"`{_search(node)}`"] if (node := (split.get("decoding") or {}).get("search")) else []
+    headings = [metric.name + (" [95% interval]" if metric is PRIMARY else "") for metric in metrics]
     return [
         "## Scores",
         "",
         *(["Measured with the original model, before the export.", ""] if exported else []),
-        "| test set | segments | BLEU [95% interval] | chrF |",
-        "|---|---|---|---|",
+        f"| {' | '.join(['test set', 'segments', *headings])} |",
+        "|---" * (2 + len(metrics)) + "|",
         *rows,
         "",
         *([f"Decoded with {', '.join(dict.fromkeys(searches))}.", ""] if searches else []),
-        *([f"Signatures: {', '.join(dict.fromkeys(signatures))}", ""] if signatures else []),
+        f"Signatures: {', '.join(dict.fromkeys(signatures))}",
+        "",
     ]
 
 

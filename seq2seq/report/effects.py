@@ -1,42 +1,38 @@
-"""What one change does, and whether it was luck: paired tests, and pairs of runs that differ in one setting."""
+"""Effects: paired tests of systems, and pairs of systems that differ in one setting."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from seq2seq.evaluation.metrics import PRIMARY, References
 from seq2seq.evaluation.significance import paired_bootstrap
 from seq2seq.report.configurations import differences
-from seq2seq.report.study import Run
+from seq2seq.report.study import Result
 from seq2seq.report.systems import System, average
 
 
 def against(
-    base: System,
-    systems: Sequence[System],
-    split: str,
-    settings: Mapping[str, Any],
-    groups: Sequence[int] | None = None,
+    base: System, systems: Sequence[System], split: str, references: References | None
 ) -> dict[str, dict[str, dict[str, Any]]]:
-    """Paired bootstrap of systems against one: {name: {"bleu" and "chrf": `_over_seeds`}}.
+    """Test systems against one by a paired bootstrap: {name: {each quick metric's key: `_over_seeds`}}.
 
-    Runs of the same seed are compared, or where two systems share no seed, each run with each of the other's.
+    Runs of the same seed are compared, or where two systems share no seed, each run with each of the other's. Nothing
+    without references.
     """
     tests: dict[str, list[dict[str, Any]]] = {}
-    system_of = {run.name: system.name for system in systems for run in system.runs}
-    for own in (run for run in base.runs if split in run.texts):
+    system_of = {result.name: system.name for system in systems for result in system.results}
+    for own in (result for result in base.results if references is not None and split in result.texts):
         rivals = {
-            run.name: run.texts[split].hypotheses
+            result.name: result.texts[split].hypotheses
             for system in systems
             if system is not base
-            for run in system.runs
-            if split in run.texts and (_seed(run) == _seed(own) or not _seeds(system) & _seeds(base))
+            for result in system.results
+            if split in result.texts and (_seed(result) == _seed(own) or not _seeds(system) & _seeds(base))
         }
-        texts = own.texts[split]
-        found = paired_bootstrap(texts.hypotheses, rivals, texts.references, **settings, groups=groups)
-        for name, test in found.items():
+        assert references is not None
+        for name, test in paired_bootstrap(own.texts[split].hypotheses, rivals, references).items():
             tests.setdefault(system_of[name], []).append(test)
     return {
-        name: {metric: _over_seeds([test[metric] for test in found]) for metric in ("bleu", "chrf")}
-        for name, found in tests.items()
+        name: {key: _over_seeds([test[key] for test in found]) for key in found[0]} for name, found in tests.items()
     }
 
 
@@ -54,28 +50,30 @@ def _over_seeds(tests: Sequence[Mapping[str, float | None]]) -> dict[str, Any]:
     return {"difference": average([{**test, "score": test["difference"]} for test in tests]), "p_value": p_value}
 
 
-def _seed(run: Run) -> Any:
-    return run.metrics.get("seed")
+def _seed(result: Result) -> Any:
+    return result.metrics.get("seed")
 
 
 def _seeds(system: System) -> set[Any]:
-    return {_seed(run) for run in system.runs}
+    return {_seed(result) for result in system.results}
 
 
-def effects(
-    systems: Sequence[System], split: str, settings: Mapping[str, Any], groups: Sequence[int] | None = None
-) -> list[dict[str, Any]]:
-    """Pairs of systems that differ in one setting (not the whole model), their difference in BLEU and its p-value."""
-    configured = [system for system in systems if system.runs[0].config]
+def effects(systems: Sequence[System], split: str, references: References | None) -> list[dict[str, Any]]:
+    """Find pairs of systems that differ in one setting (not the whole model), with the difference in the primary metric
+    and its p-value."""
+    configured = [system for system in systems if system.results[0].config]
     found = []
     for index, first in enumerate(configured):
         for second in configured[index + 1 :]:
-            changed = differences(first.runs[0].config, second.runs[0].config)
+            changed = differences(first.results[0].config, second.results[0].config)
             if len(changed) != 1 or changed[0][0] == "model":
                 continue
             key, old, new = changed[0]
-            bleu = [average([run.metrics["splits"][split]["bleu"] for run in each.runs]) for each in (first, second)]
-            test = against(first, [second], split, settings, groups).get(second.name)
+            before, after = (
+                average([result.metrics["splits"][split][PRIMARY.key] for result in each.results])
+                for each in (first, second)
+            )
+            test = against(first, [second], split, references).get(second.name)
             found.append(
                 {
                     "setting": key,
@@ -83,8 +81,8 @@ def effects(
                     "second": second.name,
                     "first_value": old,
                     "second_value": new,
-                    "difference": bleu[1]["score"] - bleu[0]["score"] if bleu[0] and bleu[1] else None,
-                    "p_value": test["bleu"]["p_value"] if test else None,
+                    "difference": after["score"] - before["score"] if before and after else None,
+                    "p_value": test[PRIMARY.key]["p_value"] if test else None,
                 }
             )
     return sorted(found, key=lambda effect: effect["setting"])

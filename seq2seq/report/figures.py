@@ -1,27 +1,30 @@
-"""Which charts a report has: each made from the values that report.json holds."""
+"""Figures of a report, each made from the values that report.json holds."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from seq2seq.evaluation.lengths import bucket_label, hardly_spaced
+from seq2seq.evaluation.lengths import bucket_label
+from seq2seq.evaluation.metrics import METRICS, PRIMARY
 from seq2seq.report.draw import Chart, Point, Series, short_number
 from seq2seq.report.splits import share_of_alone
 
 
 def figures(report: Mapping[str, Any]) -> dict[str, Chart]:
     """File name (without ending) -> chart, in the order of the report; charts without data are left out."""
+    key, name = PRIMARY.key, report["labels"][PRIMARY.key]
+    score, perplexity = f"valid_{key}", "valid_perplexity"
     charts = {
-        "bleu-by-length": _by_length(report, "bleu", report["bleu_name"]),
-        "chrf-by-length": _by_length(report, "chrf", "chrF"),
+        **{f"{key}-by-length": _by_length(report, key, label) for key, label in report["labels"].items()},
+        "length-ratio-by-length": _ratio_by_length(report),
         **{part_figure(report, table): _by_part(report, table) for table in report["parts"]},
-        "bleu-by-beam-size": _by_beam_size(report),
-        "validation-bleu-by-time": _training(report, "seconds", "valid_bleu", f"Validation {report['bleu_name']}"),
-        "validation-bleu-by-update": _training(report, "update", "valid_bleu", f"Validation {report['bleu_name']}"),
+        f"{key}-by-beam-size": _by_beam_size(report),
+        f"validation-{key}-by-time": _training(report, "seconds", score, f"Validation {name}"),
+        f"validation-{key}-by-update": _training(report, "update", score, f"Validation {name}"),
         "validation-perplexity-by-time": _training(
-            report, "seconds", "valid_perplexity", "Validation perplexity", logarithmic=True
+            report, "seconds", perplexity, "Validation perplexity", logarithmic=True
         ),
         "validation-perplexity-by-update": _training(
-            report, "update", "valid_perplexity", "Validation perplexity", logarithmic=True
+            report, "update", perplexity, "Validation perplexity", logarithmic=True
         ),
         "word-f1-by-frequency": _word_f1(report),
         "length-differences": _length_differences(report),
@@ -29,34 +32,60 @@ def figures(report: Mapping[str, Any]) -> dict[str, Chart]:
     return {name: chart for name, chart in charts.items() if chart.series}
 
 
-def _by_length(report: Mapping[str, Any], metric: str, name: str) -> Chart:
-    buckets = _union(report, "by_length", lambda bucket: bucket["low"])
+def _by_length(report: Mapping[str, Any], key: str, name: str) -> Chart:
+    return _length_chart(
+        report,
+        name,
+        lambda bucket: bucket.get(key),
+        lambda place, score, note: _point(place, score, f"{note}: {name}", METRICS[key].digits),
+    )
+
+
+def _ratio_by_length(report: Mapping[str, Any]) -> Chart:
+    return _length_chart(
+        report,
+        "Length ratio",
+        lambda bucket: bucket.get("length_ratio"),
+        lambda place, ratio, note: Point(place, ratio, note=f"{note}: length ratio {ratio:.2f}"),
+    )
+
+
+def _length_chart(
+    report: Mapping[str, Any],
+    name: str,
+    value: Callable[[Mapping[str, Any]], Any],
+    point: Callable[[int, Any, str], Point],
+) -> Chart:
+    """A value of each length bucket; systems and buckets that lack it are left out."""
+    unit = report["units"]["source"]
+    counted: dict[int, tuple[str, str]] = {}
+    for system in report["systems"]:
+        for bucket in system["by_length"]:
+            if value(bucket) is not None:
+                counted[bucket["low"]] = (bucket_label(bucket["low"], bucket["high"]), f"n={bucket['segments']}")
+    lows = sorted(counted)
     series = []
     for system in _in_colour_order(report):
-        points = []
-        for bucket in system["by_length"]:
-            score = bucket[metric]
-            label = bucket_label(bucket["low"], bucket["high"])
-            points.append(_point(buckets.index(bucket["low"]), score, f"{system['name']}, {label} words: {name}"))
+        points = [
+            point(lows.index(bucket["low"]), own, f"{system['name']}, {counted[bucket['low']][0]} {unit}")
+            for bucket in system["by_length"]
+            if (own := value(bucket)) is not None
+        ]
         if points:
             series.append(Series(system["name"], system["colour"], points))
-    counted = {
-        bucket["low"]: (bucket_label(bucket["low"], bucket["high"]), f"n={bucket['segments']}")
-        for system in report["systems"]
-        for bucket in system["by_length"]
-    }
-    ticks = [counted[low] for low in buckets]
-    return Chart(f"{name} by source length", "Words in the source sentence", name, series, ticks)
+    label = f"{unit.capitalize()} in the source sentence"
+    return Chart(f"{name} by source length", label, name, series, [counted[low] for low in lows])
 
 
 def part_figure(report: Mapping[str, Any], table: Mapping[str, Any]) -> str:
     """Name of the figure for one entry of report["parts"]."""
-    return "bleu-by-part" if len(report["parts"]) == 1 else f"bleu-by-part-{table['split'].rpartition('_')[2]}"
+    name = f"{PRIMARY.key}-by-part"
+    return name if len(report["parts"]) == 1 else f"{name}-{table['split'].rpartition('_')[2]}"
 
 
 def _by_part(report: Mapping[str, Any], table: Mapping[str, Any]) -> Chart:
-    """What each part keeps of the BLEU of its segments alone; its BLEU itself where one is not known."""
-    name = report["bleu_name"]
+    """Share that each part keeps of the score of its segments alone; its score itself where one is not known."""
+    name = report["labels"][PRIMARY.key]
     comparable = all(share_of_alone(part) is not None for own in table["systems"].values() for part in own)
     parts = sorted({part["part"] for own in table["systems"].values() for part in own})
     series = []
@@ -68,24 +97,28 @@ def _by_part(report: Mapping[str, Any], table: Mapping[str, Any]) -> Chart:
         if points:
             series.append(Series(system["name"], system["colour"], points))
     title = f"{name} by position in the segment, {table['split']}"
-    label = "BLEU kept (%)" if comparable else name
+    label = f"{PRIMARY.name} kept (%)" if comparable else name
     return Chart(title, "Part of the segment", label, series, [(str(part), "") for part in parts])
 
 
 def _part_point(position: int, part: Mapping[str, Any], name: str, comparable: bool) -> Point:
-    point, share = _point(position, part["bleu"], name), share_of_alone(part)
+    point, share = _point(position, part[PRIMARY.key], name), share_of_alone(part)
     if share is None or not comparable:
         return point
     return Point(position, 100 * share, note=f"{point.note}, {share:.0%} of the same segments alone")
 
 
 def _by_beam_size(report: Mapping[str, Any]) -> Chart:
-    name = report["bleu_name"]
+    name = report["labels"][PRIMARY.key]
     sizes = _union(report, "by_beam_size", lambda bucket: bucket["beam_size"])
     series = []
     for system in _in_colour_order(report):
         points = [
-            _point(sizes.index(beam["beam_size"]), beam["bleu"], f"{system['name']}, beam {beam['beam_size']}: {name}")
+            _point(
+                sizes.index(beam["beam_size"]),
+                beam[PRIMARY.key],
+                f"{system['name']}, beam {beam['beam_size']}: {name}",
+            )
             for beam in system["by_beam_size"]
         ]
         if points:
@@ -109,7 +142,7 @@ def _training(report: Mapping[str, Any], x: str, y: str, y_label: str, logarithm
 
 
 def _word_f1(report: Mapping[str, Any]) -> Chart:
-    words = report["words"] or {"systems": {}, "counted_in": "training"}
+    words = report["words"] or {"systems": {}, "counted_in": "training", "unit": "words"}
     lows = sorted({bucket["low"] for table in words["systems"].values() for bucket in table})
     series = []
     ticks: dict[int, tuple[str, str]] = {}
@@ -123,9 +156,9 @@ def _word_f1(report: Mapping[str, Any]) -> Chart:
         if points:
             series.append(Series(system["name"], system["colour"], points))
     where = "the training data" if words["counted_in"] == "training" else "the reference"
-    return Chart(
-        "Word F1 by frequency", f"Occurrences of the word in {where}", "F1 (%)", series, [ticks[i] for i in lows]
-    )
+    word = words["unit"].removesuffix("s")
+    title, label = f"{word.capitalize()} F1 by frequency", f"Occurrences of the {word} in {where}"
+    return Chart(title, label, "F1 (%)", series, [ticks[i] for i in lows])
 
 
 def _length_differences(report: Mapping[str, Any]) -> Chart:
@@ -140,8 +173,7 @@ def _length_differences(report: Mapping[str, Any]) -> Chart:
                 for i, b in enumerate(table)
             ]
             series.append(Series(system["name"], system["colour"], points))
-    unit = "Characters" if series and hardly_spaced(report["sentences"]["references"]) else "Words"
-    label = f"{unit} more (+) or fewer (\u2212) than the reference"
+    label = f"{report['units']['target'].capitalize()} more (+) or fewer (\u2212) than the reference"
     return Chart("Length of the output against the reference", label, "Segments (%)", series, ticks)
 
 
@@ -150,10 +182,10 @@ def _two_lines(label: str) -> tuple[str, str]:
     return first, f"to {rest}" if rest else ""
 
 
-def _point(position: int, score: Mapping[str, Any], name: str) -> Point:
+def _point(position: int, score: Mapping[str, Any], name: str, digits: int = 1) -> Point:
     low, high = score.get("low"), score.get("high")
-    interval = f" [{low:.1f}, {high:.1f}]" if low is not None and high is not None else ""
-    return Point(position, score["score"], low, high, f"{name} {score['score']:.1f}{interval}")
+    interval = f" [{low:.{digits}f}, {high:.{digits}f}]" if low is not None and high is not None else ""
+    return Point(position, score["score"], low, high, f"{name} {score['score']:.{digits}f}{interval}")
 
 
 def _union(report: Mapping[str, Any], table: str, key: Callable[[Mapping[str, Any]], int]) -> list[int]:

@@ -1,46 +1,49 @@
-"""The sentence on top of a report, and whether the comparison is a fair one."""
+"""The headline: the sentence on top of a report, and what makes the comparison fair or not."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from seq2seq.evaluation.metrics import PRIMARY
 from seq2seq.report.configurations import differences
 from seq2seq.report.draw import short_number, short_time
 from seq2seq.report.splits import long_segments
+from seq2seq.report.tables import long_lengths
 
 LEARNT = 2.0
-"""BLEU below which a comparison says nothing."""
+"""Score of the primary metric below which a comparison says nothing."""
 
 ENOUGH = 30
 """Long segments below which the headline does not speak of retention."""
 
 DROPOUT = ("dropout", "word_dropout")
-"""Settings of a model that any family has, and that training needs as much as the optimizer's."""
+"""Settings of a model that every family has and that belong to training as much as the optimizer's."""
 
 
 def headline(report: Mapping[str, Any]) -> str:
-    """What the reader should take away, in one or two sentences made from the scores alone."""
-    systems = report["systems"]
+    """Sum up the report in one or two sentences made from the scores alone."""
+    systems, label = report["systems"], report["labels"][PRIMARY.key]
     top = systems[0]
-    if top["bleu"]["score"] < LEARNT:
-        return f"No system has learnt to translate: the best, {top['name']}, reaches {top['bleu']['score']:.1f} BLEU."
+    best = top[PRIMARY.key]["score"]
+    if best < LEARNT:
+        return f"No system has learned to translate: the best, {top['name']}, reaches {best:.1f} {PRIMARY.name}."
     low = min((s for s in systems if s["retention"]), key=lambda s: s["retention"]["score"], default=top)
     if _keeps_less(low, top):
         return (
-            f"On sentences of 40 words or more, {low['name']} keeps {low['retention']['score']:.0%} of its BLEU and "
-            f"{top['name']} keeps {top['retention']['score']:.0%}."
+            f"On sentences of {long_lengths(report)}, {low['name']} keeps {low['retention']['score']:.0%} of its "
+            f"{PRIMARY.name} and {top['name']} keeps {top['retention']['score']:.0%}."
         )
     if len(systems) == 1:
-        return f"{top['name']} reaches {top['bleu']['score']:.1f} {report['bleu_name']}."
+        return f"{top['name']} reaches {best:.1f} {label}."
     other = next((s for s in systems if s["name"] == report["baseline"] and s is not top), systems[1])
-    sure = (other if top["name"] == report["baseline"] else top)["p_value"]
+    tests = (other if top["name"] == report["baseline"] else top)["tests"]
+    sure = tests[PRIMARY.key]["p_value"] if tests else None
     word = "" if sure is None else f" (p = {sure:.3f})" if sure >= 0.001 else " (p < 0.001)"
-    gain = top["bleu"]["score"] - other["bleu"]["score"]
-    reached = f"{top['bleu']['score']:.1f} {report['bleu_name']}"
-    return f"{top['name']} reaches {reached}, {gain:.1f} more than {other['name']}{word}."
+    gain = best - other[PRIMARY.key]["score"]
+    return f"{top['name']} reaches {best:.1f} {label}, {gain:.1f} more than {other['name']}{word}."
 
 
 def _keeps_less(system: Mapping[str, Any], top: Mapping[str, Any]) -> bool:
-    """Whether the system loses clearly more on long segments: enough of them, and intervals that are apart."""
+    """True where the system loses clearly more on long segments: enough of them, and intervals that are apart."""
     low, high = system["retention"], top["retention"]
     if not low or not high or long_segments(top) < ENOUGH or low.get("high") is None or high.get("low") is None:
         return False
@@ -48,9 +51,9 @@ def _keeps_less(system: Mapping[str, Any], top: Mapping[str, Any]) -> bool:
 
 
 def fairness(report: Mapping[str, Any]) -> list[str]:
-    """What was the same for all trained systems and what was not: size, updates, wall time, threads, search, and every
-    setting outside the model that differs."""
-    trained = [system for system in report["systems"] if not system["outside"]]
+    """List what was the same for all trained systems and what was not: size, updates, wall time, threads, search, and
+    every setting outside the model that differs."""
+    trained = [system for system in report["systems"] if not system["external"]]
     lines = []
     if len(trained) > 1:
         lines += _range(trained, "parameters", "Parameters", short_number)

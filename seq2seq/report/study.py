@@ -1,28 +1,31 @@
-"""Collect what a report compares: finished run folders, and plain hypothesis files of systems from elsewhere."""
+"""The study: finished runs that a report compares, and hypothesis files of external systems."""
+
+from __future__ import annotations
 
 import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from seq2seq.data.readers import read_lines
 from seq2seq.errors import UserError
-from seq2seq.evaluation.metrics import CorpusStatistics, bleu_metric, signature_settings
+from seq2seq.evaluation.metrics import PRIMARY, References
+from seq2seq.evaluation.signatures import text_settings
+from seq2seq.run import TEXT_KINDS, Run
 
 MAX_DEPTH = 4
 
 TOLERANCE = 0.01
-"""BLEU by which a run's texts may miss its score: versions of sacreBLEU differ in the last digits."""
+"""Difference between a run's score and that of its texts that is let pass: versions of sacreBLEU differ in the last
+digits."""
 
 
 @dataclass(frozen=True)
 class Texts:
-    """One test set as a run saw it: detokenised lines, one a segment, in the same order."""
+    """One test set as a run saw it: detokenized lines, one per segment, in the same order."""
 
     sources: list[str]
     references: list[str]
@@ -30,15 +33,15 @@ class Texts:
 
 
 @dataclass(frozen=True)
-class Run:
-    """One trained model with its scores, or (`folder` None) the output of a system from elsewhere.
+class Result:
+    """One trained model with its scores, or (`run` None) the output of an external system.
 
     metrics, config, history and attention are the run folder's files, parsed; texts and attention are keyed by split.
-    word_counts says how often each word occurred in the training targets, where the run kept it.
+    word_counts: occurrences of each word in the training targets, where the run kept them.
     """
 
     name: str
-    folder: Path | None
+    run: Run | None
     metrics: dict[str, Any]
     config: dict[str, Any] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
@@ -47,58 +50,62 @@ class Run:
     word_counts: dict[str, int] | None = None
 
     @property
+    def external(self) -> bool:
+        return self.run is None
+
+    @property
     def model(self) -> str:
-        return str(self.metrics.get("model", "outside system" if self.folder is None else "?"))
+        return str(self.metrics.get("model", "external system" if self.external else "?"))
 
 
 @dataclass(frozen=True)
 class Study:
-    """Runs to compare, in order of their names, and what a reader should know of the folders that were left out."""
+    """Results to compare, in order of their names, and what a reader should know of the folders that were left out."""
 
-    runs: list[Run]
+    results: list[Result]
     notes: list[str]
     outside: dict[str, list[str]] = field(default_factory=dict)
-    """Hypotheses of systems from elsewhere, by name; scored once the test set is known."""
+    """Hypotheses of external systems by name; scored once the test set is known."""
 
 
 def collect(folders: str | Path | Sequence[str | Path], systems: Mapping[str, str | Path] | None = None) -> Study:
     """Read run folders: the given folders themselves, or any folder below them that holds a run.
 
     Text files beside the runs, `NAME.hyp.txt` or `NAME.txt`, and the files named in `systems` are taken for outputs of
-    other systems, one line a segment. Where there is no run, `SPLIT.src.txt` and `SPLIT.ref.txt` beside the
+    external systems, one line per segment. Where there is no run, `SPLIT.src.txt` and `SPLIT.ref.txt` beside the
     hypotheses give the test set. Unfinished or damaged runs, missing files and unreadable text files beside the runs
     become notes. Raises UserError for a folder that is not there, for one with nothing to compare, and for a file of
     `systems` that is not there or unreadable.
     """
     roots = [Path(folders)] if isinstance(folders, str | Path) else [Path(folder) for folder in folders]
-    runs: list[Run] = []
+    results: list[Result] = []
     notes: list[str] = []
     outside: dict[str, list[str]] = {}
     for root in roots:
         if not root.is_dir():
             raise UserError(f"{root} is not a folder; give a folder of runs, such as runs=runs")
-        for folder in sorted(_run_folders(root)):
-            run = _read_run(folder, root, notes)
-            if run is not None:
-                runs.append(run)
-        if not _is_run(root):
+        for run in sorted(_runs(root), key=lambda run: run.folder):
+            result = _read(run, root, notes)
+            if result is not None:
+                results.append(result)
+        if not Run(root).exists:
             for name, file in hypothesis_files(root):
                 try:
                     outside[name if name not in outside else str(file)] = _lines(file)
                 except UserError as error:
                     notes.append(f"{name} was left out: {str(error).splitlines()[0]}")
-            runs.extend(_bare_test_sets(root) if not runs else [])
+            results.extend(_bare_test_sets(root) if not results else [])
     for name, path in (systems or {}).items():
         if not Path(path).is_file():
             raise UserError(f"the hypothesis file of {name} is not there: {path}")
         outside[name] = _lines(Path(path))
-    if not runs:
+    if not results:
         reason = "; ".join(notes) or "a run has config.yaml and metrics.json in its folder"
         raise UserError(f"no finished run in {', '.join(map(str, roots))}: {reason}")
-    return Study(_with_unique_names(runs), notes, outside)
+    return Study(_with_unique_names(results), notes, outside)
 
 
-def _run_folders(root: Path) -> Iterator[Path]:
+def _runs(root: Path) -> Iterator[Run]:
     """Each run below the root once; one that only a link leads to goes by the link's name."""
     seen = set()
     waiting = [root]
@@ -111,104 +118,106 @@ def _run_folders(root: Path) -> Iterator[Path]:
                 folders.clear()
                 continue
             seen.add(place)
-            if _is_run(here):
+            if Run(here).exists:
                 folders.clear()
-                yield here
+                yield Run(here)
             waiting += sorted(here / name for name in folders if (here / name).is_symlink())
 
 
-def _is_run(folder: Path) -> bool:
-    return (folder / "metrics.json").is_file() or (folder / "config.yaml").is_file()
-
-
-def _read_run(folder: Path, root: Path, notes: list[str]) -> Run | None:
+def _read(run: Run, root: Path, notes: list[str]) -> Result | None:
+    folder = run.folder
     name = str(folder.relative_to(root)) if folder != root else folder.resolve().name
-    if not (folder / "metrics.json").is_file():
-        notes.append(f"{name} is unfinished (no metrics.json) and was left out")
+    if not run.finished:
+        notes.append(f"{name} is unfinished (no {run.metrics_file.name}) and was left out")
         return None
-    metrics = _json(folder / "metrics.json", notes, name)
-    if not isinstance(metrics, dict) or not metrics.get("splits"):
-        notes.append(f"{name} has no scores in metrics.json and was left out; remove that, and its command scores it")
+    try:
+        metrics = run.read_metrics()
+    except (UserError, OSError) as error:
+        notes.append(f"{name} was left out: {str(error).splitlines()[0]}")
+        return None
+    if not metrics["splits"]:
+        notes.append(
+            f"{name} has no scores in {run.metrics_file.name} and was left out; remove that, and its command scores it"
+        )
         return None
     texts, attention = {}, {}
-    for split in metrics["splits"]:
-        files = {kind: folder / f"{split}.{kind}.txt" for kind in ("src", "ref", "hyp")}
-        missing = [path.name for path in files.values() if not path.is_file()]
-        if missing:
-            notes.append(f"{name} has no {', '.join(missing)}: no sentences, words or significance of {split} from it")
+    for split, scores in metrics["splits"].items():
+        if (lines := _texts(run, split, scores.get(PRIMARY.key), name, notes)) is None:
             continue
-        lines = Texts(_lines(files["src"]), _lines(files["ref"]), _lines(files["hyp"]))
-        if not len(lines.sources) == len(lines.references) == len(lines.hypotheses):
-            notes.append(f"{name}: {split}.src.txt, .ref.txt and .hyp.txt differ in their number of lines; left unread")
-            continue
-        scored = metrics["splits"][split].get("bleu")
-        if scored and (found := _other_score(lines, scored)):
-            notes.append(
-                f"{name}: {found}: {split}.hyp.txt or .ref.txt was changed since; its texts were left unread. Remove "
-                "metrics.json, and its command scores it anew"
-            )
-            continue
-        if not any(line.strip() for line in lines.references):
-            notes.append(f"{name}: every reference of {split} is empty, so that its scores and lengths mean nothing")
         texts[split] = lines
-        if (folder / f"{split}.attention.jsonl").is_file():
-            attention[split] = list(_json_lines(folder / f"{split}.attention.jsonl", notes, name))
-    history = folder / "history.jsonl"
-    if not history.is_file():
-        notes.append(f"{name} has no history.jsonl: no training curve from it")
-    counts = folder / "word_counts.json"
-    return Run(
+        if run.attention(split).is_file():
+            attention[split] = list(_json_lines(run.attention(split), notes, name))
+    if not run.history.is_file():
+        notes.append(f"{name} has no {run.history.name}: no training curve from it")
+    return Result(
         name=name,
-        folder=folder,
+        run=run,
         metrics=_finite(metrics),
-        config=_config(folder / "config.yaml", notes, name),
-        history=list(_json_lines(history, notes, name)) if history.is_file() else [],
+        config=_config(run, notes, name),
+        history=list(_json_lines(run.history, notes, name)) if run.history.is_file() else [],
         texts=texts,
         attention=attention,
-        word_counts=_json(counts, notes, name) if counts.is_file() else None,
+        word_counts=_json(run.word_counts, notes, name) if run.word_counts.is_file() else None,
     )
 
 
-def text_settings(signature: str) -> dict[str, Any]:
-    """{"tokenize", "lowercase"}: how BLEU of this signature reads texts."""
-    fields = signature_settings(signature)
-    return {"tokenize": fields.get("tok", "13a"), "lowercase": fields.get("case") == "lc"}
-
-
-def _other_score(texts: Texts, bleu: Mapping[str, Any]) -> str | None:
-    """What the texts score, if not what metrics.json says of them: then they are not the texts that were scored."""
-    metric = bleu_metric(**text_settings(bleu["signature"]))
-    score = CorpusStatistics(metric, texts.hypotheses, texts.references).score()
-    if abs(score - bleu["score"]) <= TOLERANCE:
+def _texts(run: Run, split: str, score: Mapping[str, Any] | None, name: str, notes: list[str]) -> Texts | None:
+    """The run's texts of a test set; None, with a note, where they are missing or not those that were scored."""
+    files = [run.text(split, kind) for kind in TEXT_KINDS]
+    missing = [path.name for path in files if not path.is_file()]
+    if missing:
+        notes.append(f"{name} has no {', '.join(missing)}: no sentences, words or significance of {split} from it")
         return None
-    return f"metrics.json says BLEU {bleu['score']:.2f}, its texts have {score:.2f}"
+    lines = Texts(*(_lines(path) for path in files))
+    if not len(lines.sources) == len(lines.references) == len(lines.hypotheses):
+        names = ", ".join(path.name for path in files)
+        notes.append(f"{name}: {names} differ in their number of lines; left unread")
+        return None
+    if score and (found := _other_score(lines, score)):
+        notes.append(
+            f"{name}: {found}: {files[2].name} or {files[1].name} was changed since; its texts were left unread. "
+            f"Remove {run.metrics_file.name}, and its command scores it again"
+        )
+        return None
+    if not any(line.strip() for line in lines.references):
+        notes.append(f"{name}: every reference of {split} is empty, so that its scores and lengths mean nothing")
+    return lines
 
 
-def _bare_test_sets(root: Path) -> list[Run]:
-    """A nameless run that only carries the test sets lying beside hypotheses."""
+def _other_score(texts: Texts, known: Mapping[str, Any]) -> str | None:
+    """The texts' score against the one in metrics.json, if they differ: these are not the texts that were scored."""
+    references = References(texts.references, **text_settings(known["signature"]))
+    score = references.statistics(PRIMARY, texts.hypotheses).score()
+    if abs(score - known["score"]) <= TOLERANCE:
+        return None
+    return f"metrics.json says {PRIMARY.name} {known['score']:.2f}, its texts have {score:.2f}"
+
+
+def _bare_test_sets(root: Path) -> list[Result]:
+    """A nameless result that only carries the test sets beside hypotheses."""
     texts = {}
     for path in sorted(root.glob("*.ref.txt")):
         split = path.name.removesuffix(".ref.txt")
-        source = root / f"{split}.src.txt"
+        source = Run(root).text(split, "src")
         if source.is_file():
             references = _lines(path)
             texts[split] = Texts(_lines(source), references, [])
-    return [Run(name="", folder=None, metrics={"splits": {}}, texts=texts)] if texts else []
+    return [Result(name="", run=None, metrics={"splits": {}}, texts=texts)] if texts else []
 
 
 def hypothesis_files(root: Path) -> Iterator[tuple[str, Path]]:
-    """The outputs of other systems beside the runs, by name."""
+    """Find the outputs of external systems beside the runs, by name."""
     for path in sorted(root.glob("*.txt")):
         if not path.name.endswith((".src.txt", ".ref.txt")):
             yield path.name.removesuffix(".txt").removesuffix(".hyp"), path
 
 
-def _with_unique_names(runs: list[Run]) -> list[Run]:
+def _with_unique_names(results: list[Result]) -> list[Result]:
     """Runs of several roots may share a name; then the whole path tells them apart."""
-    names = [run.name for run in runs]
+    names = [result.name for result in results]
     return [
-        Run(**{**run.__dict__, "name": str(run.folder)}) if names.count(run.name) > 1 and run.folder else run
-        for run in runs
+        replace(result, name=str(result.run)) if names.count(result.name) > 1 and result.run else result
+        for result in results
     ]
 
 
@@ -233,11 +242,11 @@ def _json_lines(path: Path, notes: list[str], name: str) -> Iterable[dict[str, A
             notes.append(f"{name}: line {number} of {path.name} cannot be read and was left out")
 
 
-def _config(path: Path, notes: list[str], name: str) -> dict[str, Any]:
+def _config(run: Run, notes: list[str], name: str) -> dict[str, Any]:
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except (yaml.YAMLError, OSError, ValueError) as error:
-        notes.append(f"{name}: config.yaml cannot be read ({str(error).splitlines()[0]})")
+        return run.read_settings()
+    except (UserError, OSError) as error:
+        notes.append(f"{name}: {run.settings_file.name} cannot be read ({str(error).splitlines()[0]})")
         return {}
 
 

@@ -1,14 +1,15 @@
-"""Group runs into systems (the same set-up with several seeds) and average their scores."""
+"""Systems: results that differ in their seed alone, and the means of their scores."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
 from seq2seq.errors import UserError
 from seq2seq.evaluation.significance import mean_and_deviation
 from seq2seq.report.configurations import seedless_differences
-from seq2seq.report.study import Run
+from seq2seq.report.study import Result
 
 FAMILIES = ("rnn", "bahdanau", "transformer", "luong", "conv", "conditional_gru")
 """Each family keeps its colour in every report; other systems take the colours that are left."""
@@ -18,95 +19,104 @@ COLOURS = 10
 
 @dataclass(frozen=True)
 class System:
-    """name is what tables and figures say; colour is an index into the palette; runs differ only in their seed."""
+    """name is what tables and figures say; colour is an index into the palette; results differ only in their seed."""
 
     name: str
     colour: int
-    runs: list[Run]
+    results: list[Result]
 
     @property
-    def outside(self) -> bool:
-        return self.runs[0].folder is None
+    def external(self) -> bool:
+        return self.results[0].external
 
 
-def group(runs: Sequence[Run], notes: list[str]) -> list[System]:
-    """Systems in order of their runs. Names lose what they all share: the seed, the data set, the common folder.
+def group(results: Sequence[Result], notes: list[str]) -> list[System]:
+    """Put results of one system together, in their order, and name the systems as shortly as can be.
 
-    Runs whose names differ in the seed alone, but whose settings differ too, are systems apart, named by the settings;
-    `notes` says so.
+    Runs say their own system. Those of one system whose settings differ in more than the seed, or that have the same
+    seed, are systems apart, named by the settings or by their folders; `notes` says so of settings.
     """
-    grouped: dict[str, list[Run]] = {}
-    for run in runs:
-        members = grouped.setdefault(_without_seed(run), [])
-        members.append(run)
-        if (members[0].folder is None) != (run.folder is None):
+    grouped: dict[str, list[Result]] = {}
+    for result in results:
+        members = grouped.setdefault(result.name if result.external else str(result.metrics["system"]), [])
+        members.append(result)
+        if members[0].external != result.external:
             raise UserError(
-                f"{run.name} is the name of a trained system and of hypotheses from elsewhere\nRename the file."
+                f"{result.name} is the name of a trained system and of an external system's hypotheses\n"
+                "Rename the file."
             )
-    named: dict[str, list[Run]] = {}
-    for name, members in zip(_short_names(grouped), grouped.values(), strict=True):
-        kinds = _by_settings(members)
+    labelled: dict[str, list[list[Result]]] = {}
+    for system, members in grouped.items():
+        for kind in _by_settings(members):
+            for label, own in _by_place(system, kind).items():
+                labelled.setdefault(label, []).append(own)
+    named: dict[str, list[Result]] = {}
+    for name, kinds in zip(_short_names(labelled), labelled.values(), strict=True):
         settings = [_settings(kind[0], kinds) for kind in kinds]
-        own = [f"{name} ({each})" if each else name for each in settings]
-        named |= dict(zip(own, kinds, strict=True))
+        full = [f"{name} ({each})" if each else name for each in settings]
+        named |= dict(zip(full, kinds, strict=True))
         if len(kinds) > 1:
-            notes.append(f"{name}: its runs differ in more than their seed and are not averaged: {', '.join(own)}")
+            notes.append(f"{name}: its runs differ in more than their seed and are not averaged: {', '.join(full)}")
     palette = colours([members[0].model for members in named.values()])
     return [System(name, colour, members) for (name, members), colour in zip(named.items(), palette, strict=True)]
 
 
-def _by_settings(runs: Sequence[Run]) -> list[list[Run]]:
-    """The runs, put together where no setting but a seed differs."""
-    kinds: list[list[Run]] = []
-    for run in runs:
-        kind = next((kind for kind in kinds if not seedless_differences(_known(kind[0]), _known(run))), None)
+def _by_place(system: str, results: Sequence[Result]) -> dict[str, list[Result]]:
+    """All results under the system's name, or where a seed stands twice, those of each folder under its name too."""
+
+    def repeated(members: Sequence[Result]) -> bool:
+        seeds = [member.metrics.get("seed") for member in members]
+        return len(set(seeds)) < len(seeds)
+
+    if not repeated(results):
+        return {system: list(results)}
+    places: dict[str, list[Result]] = {}
+    for result in results:
+        places.setdefault(str(PurePath(result.name).parent / system), []).append(result)
+    return {result.name: [result] for result in results} if any(map(repeated, places.values())) else places
+
+
+def _by_settings(results: Sequence[Result]) -> list[list[Result]]:
+    """The results, put together where no setting but a seed differs."""
+    kinds: list[list[Result]] = []
+    for result in results:
+        kind = next((kind for kind in kinds if not seedless_differences(_known(kind[0]), _known(result))), None)
         if kind is None:
-            kinds.append([run])
+            kinds.append([result])
         else:
-            kind.append(run)
+            kind.append(result)
     return kinds
 
 
-def _settings(run: Run, kinds: Sequence[Sequence[Run]]) -> str:
-    """The run's values of the settings in which the kinds differ: "model.width=8, optimizer.lr=0.1"."""
+def _settings(result: Result, kinds: Sequence[Sequence[Result]]) -> str:
+    """The result's values of the settings in which the kinds differ: "model.width=8, optimizer.lr=0.1"."""
     values: dict[str, str] = {}
     for kind in kinds:
-        for key, own, _ in seedless_differences(_known(run), _known(kind[0])):
+        for key, own, _ in seedless_differences(_known(result), _known(kind[0])):
             values.setdefault(key, own)
     return ", ".join(f"{key}={value}" for key, value in values.items())
 
 
-def _known(run: Run) -> dict[str, Any]:
+def _known(result: Result) -> dict[str, Any]:
     """The run's configuration, and how much it was trained on: a folder's content is no setting."""
-    size = (run.metrics.get("sizes") or {}).get("train")
-    return {**run.config, **({} if size is None else {"training segments": size})}
-
-
-def _without_seed(run: Run) -> str:
-    """The run's name without its own seed, wherever that stands, or else without the seed at its end.
-
-    Of "-seed1-from-big-seed1" the first is the run's own, the second that of the checkpoint it went on from.
-    """
-    own = rf"(^|[-_/])seed[-_=]?{re.escape(str(run.metrics.get('seed')))}(?![^-_/])"
-    name, found = re.subn(own, "", run.name, count=1)
-    if not found:
-        name = re.sub(r"[-_/]?seed[-_=]?\d+$", "", run.name)
-    return name.lstrip("-_/") or run.name
+    size = (result.metrics.get("sizes") or {}).get("train")
+    return {**result.config, **({} if size is None else {"training segments": size})}
 
 
 def find(name: str, systems: Sequence[System]) -> System:
-    """The system of this name, or with a run of this name. Raises UserError listing what there is."""
+    """Find the system of this name, or with a run of this name. Raises UserError with the names of all."""
     for system in systems:
-        if name == system.name or name in [run.name for run in system.runs]:
+        if name == system.name or name in [result.name for result in system.results]:
             return system
     known = ", ".join(system.name for system in systems)
-    raise UserError(f"baseline {name!r} is none of the compared systems; choose one of: {known}")
+    raise UserError(f"baseline {name!r} is not one of the compared systems; choose one of: {known}")
 
 
 def average(scores: Sequence[Mapping[str, Any] | None]) -> dict[str, Any] | None:
     """Mean over seeds of {"score", "low", "high"}; "deviation" is the seeds' standard deviation, None for one seed.
 
-    The bounds are means too: they speak of the test set's segments, the deviation of the seeds.
+    The bounds are the means of the seeds' bounds, which is not an interval of the mean: they speak of the test set's
+    segments, the deviation of the seeds.
     """
     present = [score for score in scores if score is not None]
     if not present:
@@ -120,7 +130,7 @@ def average(scores: Sequence[Mapping[str, Any] | None]) -> dict[str, Any] | None
 
 
 def average_number(values: Sequence[float | None]) -> float | None:
-    """Mean of the values that are there."""
+    """Mean of the values that are not None; None without any."""
     present = [value for value in values if value is not None]
     return mean_and_deviation(present)[0] if present else None
 
@@ -131,7 +141,7 @@ def average_buckets(
     scores: Sequence[str],
     numbers: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """Average the scores and plain numbers of each bucket over seeds; what else is there is the same for all."""
+    """Average the scores and plain numbers of each bucket over seeds; its other values are the same for all."""
     merged: dict[Any, list[Mapping[str, Any]]] = {}
     for table in tables:
         for bucket in table:
@@ -146,9 +156,11 @@ def average_buckets(
     ]
 
 
-def _short_names(grouped: Mapping[str, Sequence[Run]]) -> list[str]:
-    names = list(grouped)
-    data = {run.metrics.get("data") for runs in grouped.values() for run in runs if run.folder is not None}
+def _short_names(labelled: Mapping[str, Sequence[Sequence[Result]]]) -> list[str]:
+    """The labels without what they share: the data set, the common folder, the common beginning."""
+    names = list(labelled)
+    results = [result for kinds in labelled.values() for kind in kinds for result in kind]
+    data = {result.metrics.get("data") for result in results if not result.external}
     short = names
     if len(data) == 1 and (suffix := f"-{data.pop()}"):
         short = [name.removesuffix(suffix) for name in names]
@@ -160,7 +172,7 @@ def _short_names(grouped: Mapping[str, Sequence[Run]]) -> list[str]:
 
 
 def without_common_start(names: Sequence[str]) -> list[str]:
-    """multi30k_rnn, multi30k_luong -> rnn, luong: whole words that all names begin with are left out."""
+    """Drop the whole words that all names begin with: multi30k_rnn, multi30k_luong -> rnn, luong."""
     words = [re.split(r"(?<=[_-])", name) for name in names]
     shared = 0
     while len(names) > 1 and all(len(own) > shared + 1 and own[shared] == words[0][shared] for own in words):
@@ -169,7 +181,7 @@ def without_common_start(names: Sequence[str]) -> list[str]:
 
 
 def colours(models: Sequence[str]) -> list[int]:
-    """An index into the palette for each system by its model's family."""
+    """Choose an index into the palette for each system by its model's family."""
     taken: list[int] = []
     wanted = [FAMILIES.index(model) if model in FAMILIES else None for model in models]
     reserved = {colour for colour in wanted if colour is not None}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from seq2seq.errors import UserError
+from seq2seq.evaluation.metrics import METRICS, References, sentence_scores
 from seq2seq.inference.translation import Translation
 from seq2seq.search import METHODS, Search, with_n_best, with_options
 from seq2seq.serving.request_limits import Limits
@@ -51,7 +52,7 @@ class TranslateRequest(BaseModel):
     alignment: bool = Field(default=False, description="add attention, target tokens by source tokens, mean over heads")
     heads: bool = Field(default=False, description="add each head's attention too")
     reference: str | list[str] | None = Field(
-        default=None, description="right translations, one a text; adds sentence chrF and BLEU of the best candidate"
+        default=None, description="right translations, one per text; adds sentence scores of the best candidate"
     )
 
     @property
@@ -84,20 +85,27 @@ class CandidateMessage(BaseModel):
     heads: list[list[list[float]]] | None = Field(default=None, description="heads x tokens x source_tokens")
 
 
-class TranslationMessage(CandidateMessage):
+class _TranslationMessage(CandidateMessage):
     source_tokens: list[str]
     parts: int = Field(description="into how many parts a long text was cut")
     truncated: bool
     n_best: list[CandidateMessage] = Field(description="the other candidates, best first")
-    chrf: float | None = Field(default=None, description="sentence chrF against the reference, 0 to 100")
-    bleu: float | None = Field(default=None, description="sentence BLEU against the reference, 0 to 100")
+
+
+SENTENCE_SCORES: dict[str, Any] = {
+    metric.key: (float | None, Field(default=None, description=f"sentence {metric.name} against the reference"))
+    for metric in METRICS.values()
+    if metric.quick and metric.scorer
+}
+
+TranslationMessage = create_model("TranslationMessage", __base__=_TranslationMessage, **SENTENCE_SCORES)
 
 
 class TranslateResponse(BaseModel):
     """The same values that `seq2seq translate format=jsonl` prints, one entry a text, in order."""
 
     model: str
-    translations: list[TranslationMessage]
+    translations: list[TranslationMessage]  # type: ignore[valid-type]
 
 
 class Problem(BaseModel):
@@ -144,9 +152,7 @@ def render(model: str, translations: Sequence[Translation], heads: bool, referen
     """The body of a `TranslateResponse`."""
     records = [translation.record(heads) for translation in translations]
     if references is not None and records:
-        from seq2seq.evaluation.metrics import sentence_scores
-
-        scores = sentence_scores({model: [one.text for one in translations]}, references)[model]
+        scores = sentence_scores({model: [one.text for one in translations]}, References(references))[model]
         for place, record in enumerate(records):
             record.update({metric: round(values[place], 2) for metric, values in scores.items()})
     text = json.dumps({"model": model, "translations": records}, ensure_ascii=False, allow_nan=False)

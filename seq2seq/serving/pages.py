@@ -9,6 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from seq2seq.evaluation.metrics import METRICS
 from seq2seq.report.draw import short_number
 from seq2seq.report.systems import colours
 
@@ -41,6 +42,7 @@ def main_page(models: Sequence[Mapping[str, Any]], quality: Mapping[str, Any] | 
     payload = {
         "models": shown,
         "quality": quality,
+        "metrics": [{"key": metric.key, "name": metric.name} for metric in METRICS.values()],
         "examples": [] if quality or source not in (None, "en") else EXAMPLES,
     }
     return (

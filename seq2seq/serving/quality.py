@@ -6,41 +6,45 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seq2seq.errors import UserError
+from seq2seq.evaluation.languages import Unit
 from seq2seq.evaluation.lengths import bucket_label, rows_of_lengths
+from seq2seq.evaluation.metrics import METRICS, PRIMARY
 from seq2seq.inference.bundle_config import configured_search
-from seq2seq.report.study import Run, collect
-from seq2seq.run import Run as RunFolder
+from seq2seq.report.study import Result, collect
+from seq2seq.run import Run
 from seq2seq.serving.served import search_description
 
 EXAMPLES = 5
 
 
-def quality_by_length(folders: Mapping[str, RunFolder | None]) -> dict[str, Any] | None:
+def quality_by_length(runs: Mapping[str, Run | None]) -> dict[str, Any] | None:
     """From the runs of the models by name, those that were scored on the first one's test set.
 
-    {"split", "segments", "searches": {model: the search that was scored, as in `GET /models`},
-    "buckets": [{"low", "high", "label", "segments", "scores": {model: {"bleu", "chrf"}},
-    "examples": [{"source", "reference"}]}]}; a score has "score" and its interval's "low" and "high". None if no model
-    comes with scores.
+    {"split", "segments", "unit" ("words" or "characters" of the source), "primary" (a metric's key),
+    "metrics": [{"key", "name"}], "searches": {model: the search that was scored, as in `GET /models`},
+    "buckets": [{"low", "high", "label", "segments", "scores": {model: {each metric's key, "length_ratio"}},
+    "examples": [{"source", "reference"}]}]}; a metric's score has "score" and its interval's "low" and "high". None if
+    no model comes with scores.
     """
-    runs = {name: run for name, folder in folders.items() if folder is not None and (run := _read(folder)) is not None}
-    if not runs:
+    results = {name: result for name, run in runs.items() if run is not None and (result := _read(run)) is not None}
+    if not results:
         return None
-    first = next(iter(runs.values()))
+    first = next(iter(results.values()))
     splits = [split for split in first.texts if _buckets(first, split)]
     split = "test" if "test" in splits else splits[0]
-    texts = first.texts[split]
+    texts, unit = first.texts[split], _unit(first, split)
     same = {
-        name: run
-        for name, run in runs.items()
-        if split in run.texts
-        and (run.texts[split].sources, run.texts[split].references) == (texts.sources, texts.references)
+        name: result
+        for name, result in results.items()
+        if split in result.texts
+        and (result.texts[split].sources, result.texts[split].references) == (texts.sources, texts.references)
+        and _unit(result, split) == unit
     }
-    tables = {name: {bucket["low"]: bucket for bucket in _buckets(run, split)} for name, run in same.items()}
+    tables = {name: {bucket["low"]: bucket for bucket in _buckets(result, split)} for name, result in same.items()}
     buckets = []
     for bucket in _buckets(first, split):
         low, high = bucket["low"], bucket["high"]
-        rows = rows_of_lengths(texts.sources, low, high)
+        rows = rows_of_lengths(texts.sources, low, high, unit)
         buckets.append(
             {
                 "low": low,
@@ -48,7 +52,7 @@ def quality_by_length(folders: Mapping[str, RunFolder | None]) -> dict[str, Any]
                 "label": bucket_label(low, high),
                 "segments": bucket["segments"],
                 "scores": {
-                    name: {metric: table[low].get(metric) for metric in ("bleu", "chrf")}
+                    name: {key: table[low].get(key) for key in (*METRICS, "length_ratio")}
                     for name, table in tables.items()
                     if low in table
                 },
@@ -60,16 +64,30 @@ def quality_by_length(folders: Mapping[str, RunFolder | None]) -> dict[str, Any]
         )
     if not buckets:
         return None
-    searches = {name: _search(run.metrics["splits"][split]) for name, run in same.items()}
-    return {"split": split, "segments": len(texts.sources), "searches": searches, "buckets": buckets}
+    shown = {key for bucket in buckets for scores in bucket["scores"].values() for key in METRICS if scores[key]}
+    return {
+        "split": split,
+        "segments": len(texts.sources),
+        "unit": unit,
+        "primary": PRIMARY.key,
+        "metrics": [{"key": metric.key, "name": metric.name} for metric in METRICS.values() if metric.key in shown],
+        "searches": {name: _search(result.metrics["splits"][split]) for name, result in same.items()},
+        "buckets": buckets,
+    }
 
 
-def _read(folder: RunFolder) -> Run | None:
+def _read(run: Run) -> Result | None:
     try:
-        (run,) = collect(folder.folder).runs
+        (result,) = collect(run.folder).results
     except (UserError, ValueError):
         return None
-    return run if any(_buckets(run, split) for split in run.texts) else None
+    return result if any(_buckets(result, split) for split in result.texts) else None
+
+
+def _unit(result: Result, split: str) -> Unit:
+    """The unit of source lengths; versions before 0.2 counted words in any language."""
+    unit: Unit = (result.metrics["splits"][split].get("units") or {}).get("source", "words")
+    return unit
 
 
 def _search(scores: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -81,8 +99,8 @@ def _search(scores: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
 
 
-def _buckets(run: Run, split: str) -> list[dict[str, Any]]:
-    return run.metrics["splits"][split].get("by_length") or []
+def _buckets(result: Result, split: str) -> list[dict[str, Any]]:
+    return result.metrics["splits"][split].get("by_length") or []
 
 
 def _spread(rows: Sequence[int], count: int) -> list[int]:

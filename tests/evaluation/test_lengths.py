@@ -8,32 +8,11 @@ from hypothesis import strategies as st
 from seq2seq.evaluation.lengths import (
     LENGTH_BUCKETS,
     bucket_label,
-    hardly_spaced,
     length_differences,
     rows_by_length,
     split_like_reference,
     spread,
 )
-
-CHINESE = "一个男人在公园里和他的狗一起玩耍、旁边有两个孩子看着。"
-THAI = "ผู้ชายคนหนึ่งกำลังเล่นกับสุนัขของเขา เด็กสองคนมองดูอยู่ข้างๆ"
-FINNISH = "Lentokonesuihkuturbiinimoottoriapumekaanikko odottaa epäjärjestelmällisyyttä."
-ENGLISH = "A man in a park plays with his dog."
-
-
-@pytest.mark.parametrize(
-    ("texts", "expected"),
-    [
-        ([CHINESE, "好。"], True),
-        ([THAI], True),
-        ([CHINESE, ENGLISH, ENGLISH], False),
-        ([FINNISH, ENGLISH], False),
-        (["好。"], False),
-    ],
-)
-def test_languages_without_spaces_are_noticed(texts, expected):
-    assert hardly_spaced(texts) is expected
-
 
 WORDS = st.lists(st.sampled_from("abcd"), max_size=6).map(" ".join)
 
@@ -46,8 +25,9 @@ def test_every_segment_is_in_exactly_one_bucket(lengths):
         assert all(low <= max(1, lengths[row]) and (high is None or lengths[row] <= high) for row in rows)
 
 
-def test_buckets_touch_without_overlap():
-    for (_, high), (low, _) in itertools.pairwise(LENGTH_BUCKETS):
+@pytest.mark.parametrize("unit", ["words", "characters"])
+def test_buckets_touch_without_overlap(unit):
+    for (_, high), (low, _) in itertools.pairwise(LENGTH_BUCKETS[unit]):
         assert low == high + 1
 
 
@@ -68,7 +48,7 @@ def test_labels(low, high, label):
 
 def test_length_differences_are_of_characters_where_words_have_no_spaces():
     reference = "今天我们在公园里看到一只很大的黑狗、它在草地上跑。"
-    counted = length_differences([reference[:-2], reference], [reference] * 2)
+    counted = length_differences([reference[:-2], reference], [reference] * 2, "characters")
     assert {(d["low"], d["high"]) for d in counted if d["segments"]} == {(-2, -1), (0, 0)}
 
 
@@ -136,3 +116,17 @@ def test_long_segments_are_cut_where_they_were_joined():
     parts = [" ".join(f"{part}_{rng.randint(0, 99)}" for _ in range(30)) for part in range(6)]
     kept = [" ".join(word for word in part.split() if rng.random() > 0.3) for part in parts]
     assert split_like_reference(" ".join(kept), parts) == kept
+
+
+def test_characters_are_cut_where_the_reference_parts_meet():
+    parts = ["今天我们在公园里。", "一只黑狗 在跑。"]
+    assert split_like_reference("今天我们 在公园。一只白狗在跑。", parts, "characters") == [
+        "今天我们 在公园。",
+        "一只白狗在跑。",
+    ]
+    assert split_like_reference("", parts, "characters") == ["", ""]
+
+
+def test_buckets_of_characters_leave_spaces_out():
+    sources = ["一" * 19, "一 " * 20, "一" * 80, ""]
+    assert rows_by_length(sources, "characters") == [(1, 19, [0, 3]), (20, 39, [1]), (80, 99, [2])]

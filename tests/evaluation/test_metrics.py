@@ -8,17 +8,11 @@ import pytest
 from sacrebleu.metrics import BLEU, CHRF, TER
 
 from seq2seq.errors import UserError
-from seq2seq.evaluation.metrics import (
-    CorpusStatistics,
-    bleu_by_part,
-    bleu_metric,
-    bleu_name,
-    evaluate_texts,
-    repetition_rate,
-    retention,
-    sentence_scores,
-    signature_settings,
-)
+from seq2seq.evaluation.corpus_statistics import CorpusStatistics, retention
+from seq2seq.evaluation.metrics import METRICS, PRIMARY, References, by_part, evaluate_texts, sentence_scores, summary
+from seq2seq.evaluation.scorers import BleuScorer, ChrfScorer, TerScorer
+from seq2seq.evaluation.signatures import signature_settings
+from seq2seq.evaluation.words import repetition_rate
 
 WORDS = [
     "der",
@@ -74,28 +68,31 @@ def test_settings_reach_sacrebleu_and_the_signature(tokenize, lowercase):
     assert result["chrf"]["score"] == CHRF(lowercase=lowercase).corpus_score(shouted, [references]).score
 
 
-@pytest.mark.parametrize("metric", [BLEU, CHRF, TER])
-def test_interval_is_sacrebleus_own_bootstrap(metric, monkeypatch):
+@pytest.mark.parametrize(
+    ("metric", "scorer"),
+    [(BLEU(), BleuScorer()), (CHRF(), ChrfScorer()), (TER(), TerScorer()), (CHRF(word_order=2), ChrfScorer(False, 2))],
+)
+def test_interval_is_sacrebleus_own_bootstrap(metric, scorer, monkeypatch):
     monkeypatch.setenv("SACREBLEU_SEED", "12345")
     hypotheses, references, _ = texts()
-    theirs = metric().corpus_score(hypotheses, [references], n_bootstrap=400)
-    ours = CorpusStatistics(metric(), hypotheses, references).interval(None, samples=400, seed=12345)
+    theirs = metric.corpus_score(hypotheses, [references], n_bootstrap=400)
+    ours = CorpusStatistics(scorer, hypotheses, references).interval(None, samples=400, seed=12345)
     assert ours["score"] == theirs.score
     assert (ours["high"] - ours["low"]) / 2 == pytest.approx(theirs._ci, abs=1e-3)
     assert ours["low"] < ours["score"] < ours["high"]
 
 
 def test_interval_narrows_with_more_segments_and_vanishes_for_identical_ones():
-    few = CorpusStatistics(bleu_metric(), *texts(25)[:2]).interval(samples=200)
-    many = CorpusStatistics(bleu_metric(), *texts(400)[:2]).interval(samples=200)
+    few = CorpusStatistics(BleuScorer(), *texts(25)[:2]).interval(samples=200)
+    many = CorpusStatistics(BleuScorer(), *texts(400)[:2]).interval(samples=200)
     assert many["high"] - many["low"] < (few["high"] - few["low"]) / 2
-    same = CorpusStatistics(bleu_metric(), ["a b c d x"] * 30, ["a b c d e"] * 30).interval(samples=50)
+    same = CorpusStatistics(BleuScorer(), ["a b c d x"] * 30, ["a b c d e"] * 30).interval(samples=50)
     assert same["low"] == pytest.approx(same["score"]) == pytest.approx(same["high"])
 
 
 def test_many_segments_draw_the_same_resamples_in_blocks(monkeypatch):
     hypotheses, references, _ = texts(30)
-    statistics = CorpusStatistics(bleu_metric(), hypotheses, references)
+    statistics = CorpusStatistics(BleuScorer(), hypotheses, references)
     whole = statistics.interval(None, samples=100)
     block_of_three = 30 * 3
 
@@ -177,13 +174,13 @@ def test_retention_of_too_few_segments_has_no_interval(short, long, grouped):
 @pytest.mark.parametrize("lengths", [(15, 30), (45, 50), (5,)])
 def test_retention_needs_short_and_long_sources(lengths):
     sources = ["w " * n for n in lengths]
-    statistics = CorpusStatistics(bleu_metric(), sources, sources)
+    statistics = CorpusStatistics(BleuScorer(), sources, sources)
     assert retention(statistics, sources, samples=5) is None
 
 
 def test_retention_of_a_system_that_gets_nothing_short_is_undefined():
     sources = ["w " * 15, "w " * 50]
-    statistics = CorpusStatistics(bleu_metric(), ["x", "a b c d"], ["a b c d", "a b c d"])
+    statistics = CorpusStatistics(BleuScorer(), ["x", "a b c d"], ["a b c d", "a b c d"])
     assert retention(statistics, sources, samples=5) is None
 
 
@@ -232,7 +229,7 @@ def test_length_ratio_counts_bleu_tokens():
 
 def test_sentence_scores_are_sacrebleus():
     hypotheses, references, _ = texts(10)
-    scores = sentence_scores({"mine": hypotheses}, references)["mine"]
+    scores = sentence_scores({"mine": hypotheses}, References(references))["mine"]
     for row in range(10):
         expected = BLEU(effective_order=True).sentence_score(hypotheses[row], [references[row]]).score
         assert scores["bleu"][row] == pytest.approx(expected)
@@ -242,13 +239,14 @@ def test_sentence_scores_are_sacrebleus():
 def test_parts_show_what_was_forgotten():
     parts = [["die Frau liest ein Buch .", "der Mann sieht die Hunde .", "das Kind malt ein Haus ."]] * 4
     forgetful = ["die Frau liest ein Buch . der Mann sieht die Hunde ."] * 4
-    by_part = bleu_by_part(forgetful, parts, samples=10)
-    assert [entry["part"] for entry in by_part] == [1, 2, 3]
-    assert [entry["segments"] for entry in by_part] == [4, 4, 4]
-    assert [round(entry["bleu"]["score"]) for entry in by_part] == [100, 100, 0]
-    assert evaluate_texts(forgetful, [" ".join(p) for p in parts], ["s"] * 4, samples=10, reference_parts=parts)[
-        "by_part"
-    ] == bleu_by_part(forgetful, parts, samples=10)
+    scored = by_part(forgetful, parts, samples=10)
+    assert [entry["part"] for entry in scored] == [1, 2, 3]
+    assert [entry["segments"] for entry in scored] == [4, 4, 4]
+    assert [round(entry["bleu"]["score"]) for entry in scored] == [100, 100, 0]
+    assert (
+        evaluate_texts(forgetful, [" ".join(p) for p in parts], ["s"] * 4, samples=10, reference_parts=parts)["by_part"]
+        == scored
+    )
 
 
 def test_everything_can_be_written_as_json():
@@ -268,16 +266,16 @@ def test_blank_output_scores_zero():
     ("tokenize", "lowercase", "name"),
     [
         ("13a", False, "BLEU"),
-        ("none", True, "BLEU (tokenised, lower-cased)"),
-        ("none", False, "BLEU (tokenised)"),
-        ("char", True, "BLEU (tok:char, lower-cased)"),
+        ("none", True, "BLEU (tokenized, lowercased)"),
+        ("none", False, "BLEU (tokenized)"),
+        ("char", True, "BLEU (tok:char, lowercased)"),
     ],
 )
 def test_bleu_is_named_by_its_protocol(tokenize, lowercase, name):
     signature = evaluate_texts(["a"], ["a"], ["b"], tokenize=tokenize, lowercase=lowercase, samples=2)["bleu"][
         "signature"
     ]
-    assert bleu_name(signature) == name
+    assert PRIMARY.label(signature) == name
 
 
 def test_a_tokenizer_is_named_without_its_dictionary():
@@ -295,10 +293,48 @@ def test_bad_input_is_refused_with_the_way_out():
         evaluate_texts(["a"], ["a"], ["a"], tokenize="14a")
 
 
-def test_text_that_looks_tokenised_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_text_that_looks_tokenized_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
     for lines, tokenize, count in ((101, "13a", 1), (101, "none", 0), (100, "13a", 0)):
         caplog.clear()
         hypotheses = ["ein Hund ."] * lines + ["ein Hund."] * 9
         evaluate_texts(hypotheses, hypotheses, hypotheses, tokenize=tokenize, samples=2)
         assert len(caplog.messages) == count, (lines, tokenize)
         assert all("tokenize=none" in message for message in caplog.messages)
+
+
+def test_units_are_written_and_decide_over_buckets_retention_and_repetition():
+    references = ["我们在公园里看到狗" * 3] * 12 + ["我们在公园里看到狗" * 10] * 12
+    result = evaluate_texts(references, references, references, tokenize="zh", samples=20)
+    assert result["units"] == {"source": "characters", "target": "characters"}
+    assert [(b["low"], b["segments"]) for b in result["by_length"]] == [(20, 12), (80, 12)]
+    assert result["retention"]["score"] == pytest.approx(1)
+    english = evaluate_texts(["a b"], ["a b"], ["今天"], samples=2, languages=("cmn", "en"))
+    assert english["units"] == {"source": "characters", "target": "words"}
+
+
+def test_length_ratio_of_each_bucket_is_that_of_its_segments():
+    sources = ["w"] * 2 + ["w " * 12] * 2
+    result = evaluate_texts(["a b c", "a", "a b", "a"], ["a b c", "a", "a b c", "a b c"], sources, samples=2)
+    assert [bucket["length_ratio"] for bucket in result["by_length"]] == [1.0, 0.5]
+    assert result["length_ratio"] == pytest.approx(7 / 10)
+
+
+def test_chinese_scored_by_13a_is_warned_of_with_a_better_tokenizer(caplog: pytest.LogCaptureFixture) -> None:
+    texts = ["我们在公园里看到狗。"] * 3
+    evaluate_texts(texts, texts, texts, samples=2)
+    assert [("tokenize=zh" in message) for message in caplog.messages] == [True]
+    caplog.clear()
+    evaluate_texts(texts, texts, texts, tokenize="zh", samples=2)
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("metric", [metric for metric in METRICS.values() if metric.scorer], ids=lambda m: m.key)
+def test_every_metric_of_the_table_is_scored_by_length_tested_and_summed_up(metric):
+    hypotheses, references, sources = texts(20)
+    result = evaluate_texts(hypotheses, references, sources, samples=10)
+    assert set(result[metric.key]) == {"score", "low", "high", "signature"}
+    assert all(set(bucket[metric.key]) == {"score", "low", "high"} for bucket in result["by_length"])
+    assert f"{metric.name} {result[metric.key]['score']:.{metric.digits + 1}f}" in summary(result)
+    assert (metric.key in sentence_scores({"x": hypotheses}, References(references))["x"]) is metric.quick
+    worst = evaluate_texts(["x"] * 20, references, sources, samples=2)[metric.key]["score"]
+    assert (worst < result[metric.key]["score"]) is metric.rising

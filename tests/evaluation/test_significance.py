@@ -6,12 +6,14 @@ from sacrebleu.metrics import BLEU, CHRF
 
 from seq2seq.errors import UserError
 from seq2seq.evaluation.bootstrap import two_sided_p_value
-from seq2seq.evaluation.metrics import CorpusStatistics
+from seq2seq.evaluation.corpus_statistics import CorpusStatistics
+from seq2seq.evaluation.metrics import References
+from seq2seq.evaluation.scorers import BleuScorer
+from seq2seq.evaluation.signatures import require_same_signature
 from seq2seq.evaluation.significance import (
     difference_test,
     mean_and_deviation,
     paired_bootstrap,
-    require_same_signature,
 )
 
 RNG = random.Random(3)
@@ -25,7 +27,7 @@ def worse(rate: float, seed: int) -> list[str]:
 
 def test_a_real_difference_is_found_and_a_small_one_is_not():
     baseline, close, good = worse(0.3, 1), worse(0.29, 2), worse(0.1, 3)
-    tests = paired_bootstrap(baseline, {"close": close, "good": good}, REFERENCES, samples=200)
+    tests = paired_bootstrap(baseline, {"close": close, "good": good}, References(REFERENCES), samples=200)
     for metric, sacrebleu in (("bleu", BLEU()), ("chrf", CHRF())):
         found = tests["good"][metric]
         scores = [sacrebleu.corpus_score(each, [REFERENCES]).score for each in (baseline, good)]
@@ -40,7 +42,7 @@ def null_p_values(trials: int, joined: int, groups: list[int] | None) -> np.ndar
     """BLEU's p-values of pairs of equal systems: the outputs of two swapped at random, for every segment of a text or
     for `joined` copies of each segment together."""
     texts = [lines * joined for lines in (worse(0.3, 1), worse(0.3, 2), REFERENCES)]
-    first, second = (CorpusStatistics(BLEU(), lines, texts[2], groups) for lines in texts[:2])
+    first, second = (CorpusStatistics(BleuScorer(), lines, texts[2], groups) for lines in texts[:2])
     ours, theirs = first.counts, second.counts
     rng = np.random.default_rng(0)
     found = []
@@ -73,25 +75,26 @@ def test_the_p_value_by_hand():
 
 def test_the_baseline_against_itself_is_no_difference():
     baseline = worse(0.3, 1)
-    result = paired_bootstrap(baseline, {"copy": list(baseline)}, REFERENCES, samples=50)["copy"]["bleu"]
+    result = paired_bootstrap(baseline, {"copy": list(baseline)}, References(REFERENCES), samples=50)["copy"]["bleu"]
     assert result == {"difference": 0.0, "low": 0.0, "high": 0.0, "p_value": 1.0}
 
 
 @pytest.mark.parametrize(("segments", "groups"), [(9, None), (80, [row // 10 for row in range(80)])])
 def test_too_few_segments_or_groups_say_nothing(segments, groups):
     lines = [worse(0.3, 1)[:segments], worse(0.1, 2)[:segments], REFERENCES[:segments]]
-    found = paired_bootstrap(lines[0], {"other": lines[1]}, lines[2], samples=50, groups=groups)["other"]["chrf"]
+    references = References(lines[2], groups=groups)
+    found = paired_bootstrap(lines[0], {"other": lines[1]}, references, samples=50)["other"]["chrf"]
     assert found["difference"] > 0
     assert (found["low"], found["high"], found["p_value"]) == (None, None, None)
 
 
 def test_nothing_to_compare():
-    assert paired_bootstrap(worse(0.3, 1), {}, REFERENCES) == {}
+    assert paired_bootstrap(worse(0.3, 1), {}, References(REFERENCES)) == {}
 
 
 def test_other_segments_are_refused():
     with pytest.raises(UserError, match="short has 79 lines, the baseline 80"):
-        paired_bootstrap(worse(0.3, 1), {"short": worse(0.3, 2)[:79]}, REFERENCES)
+        paired_bootstrap(worse(0.3, 1), {"short": worse(0.3, 2)[:79]}, References(REFERENCES))
 
 
 def test_different_signatures_are_refused_by_name():

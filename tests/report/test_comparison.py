@@ -48,7 +48,7 @@ def test_systems_are_named_shortly_and_ordered_by_bleu(report):
 
 def test_scores_are_the_runs_own_and_seeds_are_averaged(report):
     values, study = report
-    runs = {run.name: run.metrics["splits"]["test"]["bleu"]["score"] for run in study.runs}
+    runs = {run.name: run.metrics["splits"]["test"]["bleu"]["score"] for run in study.results}
     systems = by_name(values)
     assert systems["rnn"]["bleu"]["score"] == runs["rnn-grammar-seed1"]
     assert systems["rnn"]["bleu"]["deviation"] is None
@@ -63,8 +63,8 @@ def test_scores_are_the_runs_own_and_seeds_are_averaged(report):
 def test_the_fixed_context_model_is_the_baseline_and_the_others_are_tested_against_it(report):
     systems = by_name(report[0])
     assert report[0]["baseline"] == "rnn"
-    assert systems["rnn"]["p_value"] is None
-    assert systems["transformer"]["p_value"] < 0.01
+    assert systems["rnn"]["tests"] is None
+    assert systems["transformer"]["tests"]["bleu"]["p_value"] < 0.01
 
 
 def test_headline_and_fairness_state_facts(report):
@@ -84,7 +84,7 @@ def test_headline_and_fairness_state_facts(report):
         entry["bleu"]["score"] = 0.04
     assert (
         headline(poor)
-        == f"No system has learnt to translate: the best, {poor['systems'][0]['name']}, reaches 0.0 BLEU."
+        == f"No system has learned to translate: the best, {poor['systems'][0]['name']}, reaches 0.0 BLEU."
     )
     lines = fairness(report[0])
     assert "Updates: 3k for all." in lines
@@ -94,7 +94,8 @@ def test_headline_and_fairness_state_facts(report):
 def test_the_headline_says_the_p_value_of_a_top_system_that_is_the_baseline(report):
     values = compare(report[1], baseline=report[0]["systems"][0]["name"])
     second = values["systems"][1]
-    p = "p < 0.001" if second["p_value"] < 0.001 else f"p = {second['p_value']:.3f}"
+    p_value = second["tests"]["bleu"]["p_value"]
+    p = "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
     assert headline(values).endswith(f"more than {second['name']} ({p}).")
 
 
@@ -121,7 +122,7 @@ def test_everything_else_is_there(report):
     assert [pair["system"] for pair in values["ngrams"]] == [s["name"] for s in values["systems"] if s["name"] != "rnn"]
     assert [other["split"] for other in values["other_splits"]] == ["test_2017"]
     assert len(values["sentences"]["rows"]) == 36
-    assert values["sentences"]["systems"]["rnn"]["hypotheses"] == study.runs[1].texts["test"].hypotheses
+    assert values["sentences"]["systems"]["rnn"]["hypotheses"] == study.results[1].texts["test"].hypotheses
     assert set(values["attention"][0]["systems"]) == {"bahdanau", "transformer"}
     assert [event["update"] for event in values["training"]["rnn"]] == sorted(range(50, 3001, 50))
     assert len(values["reproduce"]) == 4
@@ -135,7 +136,7 @@ def test_baseline_and_split_can_be_chosen(tmp_path, make_run):
     report = compare(study, baseline="conv", split="test_2017")
     assert (report["baseline"], report["split"]) == ("conv", "test_2017")
     assert compare(study, baseline="conv-grammar-seed1")["baseline"] == "conv"
-    with pytest.raises(UserError, match=r"'cnov' is none of the compared systems.*rnn"):
+    with pytest.raises(UserError, match=r"'cnov' is not one of the compared systems.*rnn"):
         compare(study, baseline="cnov")
     with pytest.raises(UserError, match="'valid'; all have: test, test_2017"):
         compare(study, split="valid")
@@ -173,12 +174,44 @@ def test_other_test_sets_whose_texts_differ_are_left_out(tmp_path, make_run):
         compare(collect(tmp_path))
 
 
-def test_lengths_in_words_are_doubted_where_there_are_hardly_spaces(tmp_path, make_run):
+def as_written_by_0_1(folder: Path) -> None:
+    """Take out of metrics.json what version 0.1.0 did not write."""
+    metrics = json.loads((folder / "metrics.json").read_text())
+    for scores in metrics["splits"].values():
+        scores.pop("units")
+        for bucket in scores["by_length"]:
+            bucket.pop("length_ratio")
+            bucket.pop("ter")
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+
+
+def test_values_that_a_run_of_0_1_lacks_are_computed_from_its_texts(tmp_path, make_run):
+    for model in ("rnn", "conv"):
+        make_run(tmp_path / model, model, segments=30)
+    expected = by_name(compare(collect(tmp_path)))["conv"]
+    as_written_by_0_1(tmp_path / "conv")
+    metrics = json.loads((tmp_path / "conv" / "metrics.json").read_text())
+    del metrics["splits"]["test"]["chrf"]
+    (tmp_path / "conv" / "metrics.json").write_text(json.dumps(metrics))
+    report = compare(collect(tmp_path))
+    found = by_name(report)["conv"]
+    assert found["chrf"] == expected["chrf"]
+    for own, other in zip(found["by_length"], expected["by_length"], strict=True):
+        assert own["length_ratio"] == other["length_ratio"] and own["chrf"] == other["chrf"]
+    assert report["notes"] == ["chrF of conv: computed now, from the texts"]
+    (tmp_path / "conv" / "test.hyp.txt").unlink()
+    without = by_name(compare(collect(tmp_path)))
+    assert without["conv"]["chrf"] is None and without["rnn"]["chrf"]["score"] > 0
+
+
+def test_chinese_sources_of_a_run_of_0_1_are_counted_in_characters(tmp_path, make_run):
     folder = make_run(tmp_path / "conv", "conv", segments=6)
-    assert compare(collect(tmp_path))["notes"] == []
     (folder / "test.src.txt").write_text("一二三四五六七八九十一二三四五六七八九十一二三四五六七八九十。\n" * 6)
-    [note] = compare(collect(tmp_path))["notes"]
-    assert note.startswith("the sources of test hardly have spaces: lengths are in words between spaces")
+    as_written_by_0_1(folder)
+    report = compare(collect(tmp_path))
+    assert report["units"] == {"source": "characters", "target": "words"}
+    assert [(b["low"], b["high"], b["segments"]) for b in report["systems"][0]["by_length"]] == [(20, 39, 6)]
+    assert report["notes"] == ["scores by length of conv: computed now, from the texts"]
 
 
 def test_a_command_is_given_for_runs_that_kept_none(tmp_path, make_run, monkeypatch):
@@ -279,7 +312,7 @@ def test_outside_systems_are_scored_with_the_runs_settings(tmp_path, make_run):
     online = by_name(report)["online"]
     expected = BLEU(tokenize="none", force=True).corpus_score(theirs, [references]).score
     assert online["bleu"]["score"] == pytest.approx(expected)
-    assert online["outside"] and online["parameters"] is None
+    assert online["external"] and online["parameters"] is None
     assert "notes was left out: 1 lines, but test has 8 segments" in report["notes"]
 
 
@@ -303,7 +336,7 @@ def test_runs_without_texts_still_give_their_scores(tmp_path, make_run):
     report = compare(collect(tmp_path))
     assert len(report["systems"]) == 2
     assert report["sentences"] is None and report["words"] is None and report["ngrams"] == []
-    assert all(system["p_value"] is None for system in report["systems"])
+    assert all(system["tests"] is None for system in report["systems"])
 
 
 def test_effects_are_pairs_that_differ_in_one_setting(tmp_path, make_run):

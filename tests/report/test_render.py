@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from seq2seq.data.readers import read_lines
+from seq2seq.errors import UserError
 from seq2seq.evaluation.metrics import evaluate_texts
 from seq2seq.report.draw import Chart, Point, Series, draw, log_ticks, nice_ticks, short_number, short_time, spread
 from seq2seq.report.render import build_report, difference_rows, example_rows, script_json, write_report
@@ -22,6 +23,7 @@ from seq2seq.report.tables import (
     literal,
     markdown_table,
     p_text,
+    perplexity_text,
     print_summary,
     score_text,
     summary_rows,
@@ -182,8 +184,8 @@ def test_parts_beams_seeds_alignments_and_comet_are_shown(tmp_path, make_run):
     assert "comet:wmt22|version:2.2.7" in page and "comet:wmt22|version:2.2.7" in markdown
     for text in (page, markdown):
         assert "What is forgotten" in text and "compare systems at one part" in text
-        assert "Seeds" in text and "the means of the runs' bounds" in html.unescape(text)
-        assert "0.321 (n=1)" in text
+        assert "Seeds" in text and "the means of the runs' 95% bootstrap bounds" in html.unescape(text)
+        assert "0.321 [0.700, 0.950] (n=1)" in text
         assert "Effect of the beam" in text and "21.5 ± 0.7 [19.0, 24.0]" in text and "0.98" in text
         assert "AER" in text and "25.0%" in text and "0.850 ± 0.071" in text
 
@@ -203,8 +205,10 @@ def test_a_mean_over_fewer_runs_says_so(tmp_path, make_run):
 def test_differences_have_their_interval(built):
     report = deepcopy(built[1])
     systems = {system["name"]: system for system in report["systems"]}
-    test = {"bleu_difference": {"score": 1.3, "low": 0.4, "high": 2.2}, "p_value": 0.04, "chrf_p_value": None}
-    systems["transformer"] |= {**test, "chrf_difference": {"score": -0.4, "deviation": None}}
+    systems["transformer"]["tests"] = {
+        "bleu": {"difference": {"score": 1.3, "low": 0.4, "high": 2.2}, "p_value": 0.04},
+        "chrf": {"difference": {"score": -0.4, "deviation": None}, "p_value": None},
+    }
     assert difference_rows(report) == [
         ["Against rnn", "BLEU", "p", "chrF", "p"],
         ["transformer", "+1.3 [0.4, 2.2]", "0.040", "\u22120.4", "\u2013"],
@@ -224,19 +228,58 @@ def test_retention_has_its_interval_and_number_of_segments(built, tmp_path):
         assert f"40 or more source words ({long} segments)" in path.read_text(encoding="utf-8")
 
 
-def test_what_counts_words_is_left_out_without_spaces(tmp_path, make_run):
+CHINESE = "一个男人在公园里和他的狗一起玩耍、旁边有两个孩子看着。"
+
+
+def test_chinese_is_counted_in_characters_on_the_page_and_in_markdown(tmp_path, make_run):
+    for model in ("conv", "rnn"):
+        folder = make_run(tmp_path / model, model, segments=12)
+        lengths = [1 + 8 * row for row in range(12)]
+        (folder / "test.src.txt").write_text("".join(f"{(CHINESE * 4)[:n]}\n" for n in lengths))
+        (folder / "test.ref.txt").write_text("".join(f"{(CHINESE * 4)[:n]}\n" for n in lengths))
+        wrong = "狗" if model == "conv" else "的"
+        (folder / "test.hyp.txt").write_text("".join(f"{(CHINESE * 4)[:n]}\n".replace(wrong, "x") for n in lengths))
+        score_again(folder, tokenize="zh")
+    files, report = build_report(collect(tmp_path), tmp_path / "out")
+    assert report["units"] == {"source": "characters", "target": "characters"}
+    assert [bucket["low"] for bucket in report["systems"][0]["by_length"]] == [1, 20, 40, 60, 80]
+    assert report["words"]["unit"] == "characters" and report["words"]["counted_in"] == "reference"
+    lost = {gram["ngram"] for pair in report["ngrams"] for gram in (*pair["gains"], *pair["losses"])}
+    assert any("的" in ngram and " " not in ngram for ngram in lost)
+    page, markdown = (path.read_text(encoding="utf-8") for path in (files.html, files.markdown))
+    assert "Source characters from" in page and "80 or more source characters" in page
+    assert "Source characters" in markdown and "source words" not in markdown
+    assert "Characters more (+)" in page and 'id="figure-word-f1-by-frequency"' in page
+    assert not any("finds few words" in note for note in report["notes"])
+
+
+def test_report_notes_a_tokenizer_that_finds_few_words(tmp_path, make_run):
     folder = make_run(tmp_path / "conv", "conv", segments=6)
     for kind in ("ref", "hyp"):
-        (folder / f"test.{kind}.txt").write_text("一二三四五六七八九十一二三四五六七八九十一二三四五六七八九十。\n" * 6)
+        (folder / f"test.{kind}.txt").write_text(f"{CHINESE}\n" * 6)
     score_again(folder)
-    files, report = build_report(collect(tmp_path), tmp_path / "out")
-    assert report["words"] is None and report["ngrams"] == []
-    notes = "\n".join(report["notes"])
-    assert "the references of test hardly have spaces: word F1" in notes and "tokenize=13a finds few words" in notes
-    assert "Characters more (+)" in (page := files.html.read_text(encoding="utf-8"))
-    assert 'id="figure-word-f1-by-frequency"' not in page
-    score_again(folder, tokenize="zh")
-    assert not any("finds few words" in note for note in build_report(collect(tmp_path), tmp_path / "out")[1]["notes"])
+    notes = build_report(collect(tmp_path), tmp_path / "out")[1]["notes"]
+    assert any("tokenize=13a finds few words" in note and "tokenize=zh" in note for note in notes)
+
+
+def test_report_in_a_folder_that_cannot_be_written_names_the_folder(tmp_path, make_run):
+    make_run(tmp_path / "conv", "conv", segments=4)
+    (tmp_path / "out").write_text("a file, not a folder")
+    with pytest.raises(UserError, match=r"the report cannot be written into .*out: ") as raised:
+        build_report(collect(tmp_path), tmp_path / "out")
+    assert ".tmp" not in str(raised.value)
+
+
+def test_length_ratio_is_shown_by_source_length(built):
+    files, report, page = built
+    markdown = files.markdown.read_text(encoding="utf-8")
+    assert "## Length ratio by source length" in markdown and 'id="figure-length-ratio-by-length"' in page
+    for bucket in report["systems"][0]["by_length"]:
+        assert f"{bucket['length_ratio']:.2f}" in markdown
+
+
+def test_perplexity_of_a_diverged_run_is_short():
+    assert [perplexity_text(value) for value in (4.205, 99999.0, 1.3e304)] == ["4.21", "99999.00", "1.3e+304"]
 
 
 def test_bleu_is_named_by_its_protocol_wherever_it_stands(tmp_path, make_run):
@@ -244,14 +287,14 @@ def test_bleu_is_named_by_its_protocol_wherever_it_stands(tmp_path, make_run):
         own = make_run(tmp_path / "runs" / model, model, segments=8, longest=9, tokenize="none", lowercase=True)
         assert own.is_dir()
     files, report = build_report(collect(tmp_path / "runs"), tmp_path / "out")
-    named = "BLEU (tokenised, lower-cased)"
-    assert report["bleu_name"] == named
+    named = "BLEU (tokenized, lowercased)"
+    assert report["labels"]["bleu"] == named
     page, markdown = (path.read_text(encoding="utf-8") for path in (files.html, files.markdown))
     assert f"{named}, " in page.split("<h1>")[1].split("</h1>")[0]
     assert f">{named}</button>" in page and f"| {named} |" in markdown.replace("  ", " ").replace("  ", " ")
     for figure in ("bleu-by-length", "validation-bleu-by-update"):
         assert named in (tmp_path / "out" / "figures" / f"{figure}.svg").read_text(encoding="utf-8")
-    assert "BLEU by source length" not in markdown.replace(named, "").replace("![BLEU by source length]", "")
+    assert "BLEU by source length" not in markdown.replace(named, "")
 
 
 def test_large_test_sets_are_thinned_for_the_browser(tmp_path, make_run, monkeypatch):

@@ -5,7 +5,8 @@ import pytest
 
 from seq2seq.errors import UserError
 from seq2seq.evaluation.metrics import evaluate_texts
-from seq2seq.report.study import collect, text_settings
+from seq2seq.evaluation.signatures import text_settings
+from seq2seq.report.study import collect
 
 
 def test_finished_runs_are_found_at_any_depth_and_bundles_are_not_runs(tmp_path, make_run):
@@ -15,11 +16,11 @@ def test_finished_runs_are_found_at_any_depth_and_bundles_are_not_runs(tmp_path,
     bundle.mkdir()
     (bundle / "config.yaml").write_text("model: {}")
     study = collect(tmp_path)
-    assert [run.name for run in study.runs] == ["rnn-grammar-seed1", "sweep/0"]
+    assert [run.name for run in study.results] == ["rnn-grammar-seed1", "sweep/0"]
     assert study.notes == []
-    run = study.runs[0]
+    run = study.results[0]
     assert (run.model, len(run.texts["test"].hypotheses), len(run.history)) == ("rnn", 5, 60)
-    assert run.attention == {} and len(study.runs[1].attention["test"]) == 4
+    assert run.attention == {} and len(study.results[1].attention["test"]) == 4
 
 
 def test_linked_runs_are_found_once_and_circles_end(tmp_path, make_run):
@@ -28,10 +29,10 @@ def test_linked_runs_are_found_once_and_circles_end(tmp_path, make_run):
     folder.mkdir()
     (folder / "a").symlink_to(tmp_path / "elsewhere" / "rnn")
     (folder / "circle").symlink_to(folder)
-    assert [run.name for run in collect(folder).runs] == ["a"]
+    assert [run.name for run in collect(folder).results] == ["a"]
     make_run(folder / "deep" / "conv", "conv", segments=5)
     (folder / "best").symlink_to(folder / "deep" / "conv")
-    assert [run.name for run in collect(folder).runs] == ["a", "deep/conv"]
+    assert [run.name for run in collect(folder).results] == ["a", "deep/conv"]
 
 
 def test_outside_systems_of_one_name_are_kept_apart(tmp_path, make_run):
@@ -44,9 +45,9 @@ def test_outside_systems_of_one_name_are_kept_apart(tmp_path, make_run):
 
 def test_a_run_folder_itself_can_be_given(tmp_path, make_run):
     folder = make_run(tmp_path / "conv-grammar-seed1", "conv", segments=5)
-    assert [run.name for run in collect(folder).runs] == ["conv-grammar-seed1"]
+    assert [run.name for run in collect(folder).results] == ["conv-grammar-seed1"]
     other = make_run(tmp_path / "b" / "conv-grammar-seed1", "conv", seed=2, segments=5)
-    assert [run.name for run in collect([folder, other]).runs] == [str(folder), str(other)]
+    assert [run.name for run in collect([folder, other]).results] == [str(folder), str(other)]
 
 
 def test_unfinished_and_damaged_runs_become_notes(tmp_path, make_run):
@@ -55,12 +56,12 @@ def test_unfinished_and_damaged_runs_become_notes(tmp_path, make_run):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.yaml").write_text("seed: 1")
     (tmp_path / "damaged" / "metrics.json").write_text('{"splits": ')
-    (tmp_path / "unscored" / "metrics.json").write_text('{"splits": {}}')
+    (tmp_path / "unscored" / "metrics.json").write_text('{"training": {}, "splits": {}}')
     study = collect(tmp_path)
-    assert [run.name for run in study.runs] == ["good"]
+    assert [run.name for run in study.results] == ["good"]
     notes = "\n".join(study.notes)
     assert "unfinished is unfinished (no metrics.json)" in notes
-    assert "damaged: metrics.json cannot be read" in notes
+    assert "damaged was left out: " in notes and "metrics.json is damaged" in notes
     assert "unscored has no scores" in notes
 
 
@@ -76,17 +77,17 @@ def test_a_missing_file_is_named(tmp_path, make_run, lost, note):
     folder = make_run(tmp_path / "conv", "conv", segments=5)
     (folder / lost).unlink()
     study = collect(tmp_path)
-    assert len(study.runs) == 1
+    assert len(study.results) == 1
     assert len(study.notes) == 1
     assert note in study.notes[0]
 
 
 def test_texts_that_are_not_those_that_were_scored_are_left_unread(tmp_path, make_run):
     folder = make_run(tmp_path / "conv", "conv", segments=5)
-    sure = collect(tmp_path).runs[0].metrics["splits"]["test"]["bleu"]["score"]
+    sure = collect(tmp_path).results[0].metrics["splits"]["test"]["bleu"]["score"]
     (folder / "test.hyp.txt").write_text((folder / "test.ref.txt").read_text())
     study = collect(tmp_path)
-    assert study.runs[0].texts == {} and study.runs[0].attention == {}
+    assert study.results[0].texts == {} and study.results[0].attention == {}
     assert study.notes[0].startswith(f"conv: metrics.json says BLEU {sure:.2f}, its texts have 100.00: test.hyp.txt")
 
 
@@ -95,7 +96,7 @@ def test_references_that_are_all_empty_are_noted(tmp_path, make_run):
     scores = evaluate_texts(["a b", "c"], ["", ""], ["x", "y"], samples=5)
     for kind, text in (("src", "x\ny\n"), ("ref", "\n\n"), ("hyp", "a b\nc\n")):
         (folder / f"test.{kind}.txt").write_text(text)
-    (folder / "metrics.json").write_text(json.dumps({"splits": {"test": scores}}))
+    (folder / "metrics.json").write_text(json.dumps({"training": {}, "splits": {"test": scores}}))
     note = "conv: every reference of test is empty, so that its scores and lengths mean nothing"
     assert collect(tmp_path).notes == [note]
 
@@ -110,7 +111,7 @@ def test_a_history_cut_short_keeps_its_whole_lines(tmp_path, make_run):
     with (folder / "history.jsonl").open("a") as stream:
         stream.write('{"update": 3050, "trai')
     study = collect(tmp_path)
-    assert len(study.runs[0].history) == 60
+    assert len(study.results[0].history) == 60
     assert "line 61 of history.jsonl" in study.notes[0]
 
 
@@ -119,7 +120,7 @@ def test_not_a_number_is_read_as_missing(tmp_path, make_run):
     metrics = json.loads((folder / "metrics.json").read_text())
     metrics["splits"]["test"]["perplexity"] = float("inf")
     (folder / "metrics.json").write_text(json.dumps(metrics))
-    assert collect(tmp_path).runs[0].metrics["splits"]["test"]["perplexity"] is None
+    assert collect(tmp_path).results[0].metrics["splits"]["test"]["perplexity"] is None
 
 
 def test_hypothesis_files_beside_the_runs(tmp_path, make_run):
@@ -151,7 +152,7 @@ def test_a_missing_or_undecodable_hypothesis_file_is_named(tmp_path, make_run):
         collect(tmp_path, {"mine": stray})
     study = collect(tmp_path)
     assert study.notes == [f"latin was left out: {stray}, line 2: not valid UTF-8."]
-    assert study.outside == {} and len(study.runs) == 1
+    assert study.outside == {} and len(study.results) == 1
 
 
 def test_lines_end_where_ours_end(tmp_path: Path) -> None:

@@ -49,13 +49,14 @@ def test_runs_of_one_seed_are_tested_and_must_agree_on_the_sign(tmp_path, make_r
     score_as(tmp_path / "conv-seed2", good)
     score_as(tmp_path / "rnn-seed2", poor)
     systems = by_name(compare(collect(tmp_path), baseline="luong"))
-    conv, rnn = systems["conv"], systems["rnn"]
-    assert (conv["p_value"], conv["chrf_p_value"]) == (1.0, 1.0)
-    assert conv["bleu_difference"]["score"] == pytest.approx(0) and conv["bleu_difference"]["deviation"] > 1
-    assert conv["bleu_difference"]["low"] == pytest.approx(-conv["bleu_difference"]["high"], rel=0.5)
-    assert rnn["bleu_difference"] == {"score": 0.0, "deviation": None, "low": 0.0, "high": 0.0}
-    assert rnn["p_value"] == 1.0
-    assert systems["luong"]["bleu_difference"] is None
+    conv, rnn = systems["conv"]["tests"], systems["rnn"]["tests"]
+    assert (conv["bleu"]["p_value"], conv["chrf"]["p_value"]) == (1.0, 1.0)
+    difference = conv["bleu"]["difference"]
+    assert difference["score"] == pytest.approx(0) and difference["deviation"] > 1
+    assert difference["low"] == pytest.approx(-difference["high"], rel=0.5)
+    assert rnn["bleu"]["difference"] == {"score": 0.0, "deviation": None, "low": 0.0, "high": 0.0}
+    assert rnn["bleu"]["p_value"] == 1.0
+    assert systems["luong"]["tests"] is None
 
 
 def test_the_largest_p_value_is_that_of_each_metric():
@@ -113,7 +114,7 @@ def test_segments_of_a_joined_set_are_drawn_in_groups(tmp_path, make_run):
     for model in ("rnn", "conv"):
         make_run(tmp_path / model, model, segments=20, splits=("test_joined",))
     report = compare(collect(tmp_path))
-    assert by_name(report)["conv"]["p_value"] is not None
+    assert by_name(report)["conv"]["tests"]["bleu"]["p_value"] is not None
     [note] = report["notes"]
     assert note.startswith("test_joined: the intervals of conv, rnn are too narrow and p-values too small, as segments")
     conv = outputs(tmp_path / "conv", "test_joined")
@@ -121,9 +122,32 @@ def test_segments_of_a_joined_set_are_drawn_in_groups(tmp_path, make_run):
     (tmp_path / "online.hyp.txt").write_text("\n".join(conv) + "\n", encoding="utf-8")
     report = compare(collect(tmp_path))
     systems = by_name(report)
-    assert systems["conv"]["p_value"] is None and "low" not in systems["online"]["bleu"]
+    assert systems["conv"]["tests"]["bleu"]["p_value"] is None and "low" not in systems["online"]["bleu"]
     [note] = report["notes"]
     assert note.startswith("test_joined: the intervals of rnn are too narrow, as segments")
     (tmp_path / "conv" / "test_joined.groups.json").write_text("[0]")
     with pytest.raises(UserError, match=r"test_joined\.groups\.json has 1 groups, test_joined 20 segments\n"):
         compare(collect(tmp_path))
+
+
+def name_system(folder: Path, **values: object) -> None:
+    """Let metrics.json say its own system, as runs since version 0.2 do."""
+    metrics = json.loads((folder / "metrics.json").read_text())
+    (folder / "metrics.json").write_text(json.dumps({"format": 2, "study": None, **metrics, **values}))
+
+
+def test_runs_of_one_system_are_averaged_whatever_their_folders_are_called(tmp_path, make_run):
+    for place, seed in (("a/first", 1), ("b/second", 2)):
+        name_system(make_run(tmp_path / place, "conv", seed, segments=12), system="conv")
+    name_system(make_run(tmp_path / "conv-seed3", "conv", 3, segments=12), system="other")
+    systems = by_name(compare(collect(tmp_path)))
+    assert {name: system["seeds"] for name, system in systems.items()} == {"conv": [1, 2], "other": [3]}
+
+
+def test_one_seed_trained_twice_gives_two_systems(tmp_path, make_run):
+    for place in ("before", "after"):
+        name_system(make_run(tmp_path / place / "conv-seed1", "conv", 1, segments=12), system="conv")
+    assert set(by_name(compare(collect(tmp_path)))) == {"before/conv", "after/conv"}
+    for number in ("0", "1"):
+        name_system(make_run(tmp_path / "sweep" / number, "conv", 1, segments=12), system="conv")
+    assert set(by_name(compare(collect(tmp_path / "sweep")))) == {"0", "1"}

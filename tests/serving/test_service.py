@@ -10,7 +10,7 @@ import pytest
 from precision import float32_approx
 from service import REFERENCES, SOURCES, ask, counted, running
 
-from seq2seq.evaluation.metrics import sentence_scores
+from seq2seq.evaluation.metrics import References, sentence_scores
 from seq2seq.search import BeamSearch, GreedySearch, Sampling
 from seq2seq.serving.batcher import Gathering
 from seq2seq.serving.request_limits import Limits
@@ -127,7 +127,7 @@ def test_a_model_without_attention_sends_none(service):
 
 def test_references_are_scored(service):
     records = translations(service, text=SOURCES, model="attentive", reference=REFERENCES)
-    expected = sentence_scores({"x": [record["text"] for record in records]}, REFERENCES)["x"]
+    expected = sentence_scores({"x": [record["text"] for record in records]}, References(REFERENCES))["x"]
     for metric, values in expected.items():
         assert [record[metric] for record in records] == pytest.approx(values, abs=0.01)
     assert records[0]["chrf"] == 100

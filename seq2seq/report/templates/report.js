@@ -1,4 +1,4 @@
-// Behaviour of report.html: sorting the table, browsing sentences, choosing the sentence of the heatmaps.
+// Behavior of report.html: sorting the table, browsing sentences, choosing the sentence of the heatmaps.
 "use strict";
 (() => {
   const data = JSON.parse(document.getElementById("payload").textContent);
@@ -38,8 +38,11 @@
     const PAGE = 10;
     const names = data.systems.map((system) => system.name).filter((name) => name in sentences.systems);
     const by = (name) => root.querySelector(`[name="${name}"]`);
-    const words = (text) => text.split(/\s+/).filter(Boolean);
-    const lengths = sentences.sources.map((text) => words(text).length);
+    const split = (text, unit) => unit === "words" ? text.split(/\s+/).filter(Boolean) : [...text.replace(/\s+/g, "")];
+    const words = (text) => split(text, data.units.target);
+    const lengths = sentences.sources.map((text) => split(text, data.units.source).length);
+    data.metrics.forEach((metric) => by("metric").append(option(metric.key, `sentence ${metric.name}`)));
+    const rising = () => data.metrics.find((metric) => metric.key === by("metric").value).rising ? 1 : -1;
     names.forEach((name) => { by("first").append(option(name, name)); by("second").append(option(name, name)); });
     by("first").value = names[0];
     by("second").value = data.baseline === names[0] || !names.includes(data.baseline) ? names[names.length - 1] : data.baseline;
@@ -47,9 +50,9 @@
     const score = (name, index) => sentences.systems[name][by("metric").value][index];
     const orders = {
       difference: (i) => -Math.abs(score(by("first").value, i) - score(by("second").value, i)),
-      first: (i) => -(score(by("first").value, i) - score(by("second").value, i)),
-      second: (i) => -(score(by("second").value, i) - score(by("first").value, i)),
-      worst: (i) => score(by("first").value, i),
+      first: (i) => -rising() * (score(by("first").value, i) - score(by("second").value, i)),
+      second: (i) => -rising() * (score(by("second").value, i) - score(by("first").value, i)),
+      worst: (i) => rising() * score(by("first").value, i),
       long: (i) => -lengths[i],
       row: (i) => sentences.rows[i],
     };
@@ -61,7 +64,7 @@
       for (const word of words(text)) {
         const known = (left.get(word) || 0) > 0;
         if (known) left.set(word, left.get(word) - 1);
-        node.append(known ? word : element("span", "miss", word), " ");
+        node.append(known ? word : element("span", "miss", word), data.units.target === "words" ? " " : "");
       }
       return node;
     };
@@ -88,7 +91,7 @@
       list.replaceChildren();
       for (const i of found.slice(page * PAGE, page * PAGE + PAGE)) {
         const item = element("article", "segment");
-        item.append(element("p", "", `Segment ${sentences.rows[i] + 1} · ${lengths[i]} source words`));
+        item.append(element("p", "", `Segment ${sentences.rows[i] + 1} · ${lengths[i]} source ${data.units.source}`));
         line(item, "source", "", element("span", "text", sentences.sources[i]), "given");
         line(item, "reference", "", element("span", "text", sentences.references[i]), "given");
         for (const name of names) {

@@ -48,7 +48,8 @@
     clear(card);
     card.querySelector(".translation").textContent = result.text || "(nothing)";
     const facts = [`${Math.max(1, Math.round(result.milliseconds))} ms`];
-    if (result.chrf !== undefined) facts.unshift(`chrF ${result.chrf.toFixed(0)}, BLEU ${result.bleu.toFixed(0)} against the reference`);
+    const scores = data.metrics.filter(({ key }) => typeof result[key] === "number").map(({ key, name }) => `${name} ${result[key].toFixed(0)}`);
+    if (scores.length) facts.unshift(`${scores.join(", ")} against the reference`);
     if (!result.finished) facts.push("cut at the maximum length");
     card.querySelector(".scores").textContent = facts.join(" · ");
     const map = card.querySelector(".map");
@@ -142,7 +143,8 @@
 
   // Quality by length.
   if (!data.quality) return;
-  const buckets = data.quality.buckets, slider = by("slider");
+  const { buckets, metrics, primary, unit } = data.quality, slider = by("slider");
+  const primaryName = metrics.find(({ key }) => key === primary).name;
   const scored = data.models.filter((model) => buckets.some((bucket) => bucket.scores[model.name]));
   const SVG = "http://www.w3.org/2000/svg";
   const make = (parent, name, attributes = {}, content = null) => {
@@ -152,8 +154,8 @@
     parent.append(node);
     return node;
   };
-  const bleu = (bucket, model) => (bucket.scores[model.name] || {}).bleu;
-  const best = Math.max(...buckets.flatMap((bucket) => scored.map((model) => (bleu(bucket, model) || {}).high || (bleu(bucket, model) || {}).score || 0)), 1);
+  const score = (bucket, model, key = primary) => (bucket.scores[model.name] || {})[key];
+  const best = Math.max(...buckets.flatMap((bucket) => scored.map((model) => (score(bucket, model) || {}).high || (score(bucket, model) || {}).score || 0)), 1);
   const ceiling = Math.min(100, Math.ceil(best / 10) * 10);
   const longest = Math.max(...scored.map((model) => model.name.length));
   const chart = () => {
@@ -162,25 +164,25 @@
     const x = (i) => left + (i + 0.5) * (width - left - right) / buckets.length;
     const y = (value) => height - bottom - value / ceiling * (height - top - bottom);
     const svg = document.createElementNS(SVG, "svg");
-    for (const [key, value] of Object.entries({ class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "BLEU by source length; the table holds the numbers" })) svg.setAttribute(key, value);
+    for (const [key, value] of Object.entries({ class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${primaryName} by source length; the table holds the numbers` })) svg.setAttribute(key, value);
     const step = ceiling <= 50 ? 10 : 20;
     for (let value = 0; value <= ceiling; value += step) {
       make(svg, "line", { class: "grid", x1: left, x2: width - right, y1: y(value), y2: y(value) });
       make(svg, "text", { class: "tick", x: left - 8, y: y(value) + 4, "text-anchor": "end" }, String(value));
     }
     buckets.forEach((bucket, i) => make(svg, "text", { class: narrow ? "small" : "tick", x: x(i), y: height - bottom + 18, "text-anchor": "middle" }, bucket.label));
-    make(svg, "text", { class: "axis", x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, "source words");
-    make(svg, "text", { class: "axis", x: 2, y: 13 }, "BLEU");
+    make(svg, "text", { class: "axis", x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, `source ${unit}`);
+    make(svg, "text", { class: "axis", x: 2, y: 13 }, primaryName);
     const here = Number(slider.value);
     make(svg, "line", { class: "here", x1: x(here), x2: x(here), y1: top, y2: height - bottom });
     const ends = [];
     for (const model of scored) {
       const group = make(svg, "g", { class: `c${model.colour}` });
-      const points = buckets.map((bucket, i) => [i, bleu(bucket, model)]).filter(([, score]) => score);
-      make(group, "polyline", { class: "stroke line", points: points.map(([i, score]) => `${x(i)},${y(score.score)}`).join(" ") });
-      for (const [i, score] of points) {
-        if (score.low !== undefined && score.low !== null) make(group, "line", { class: "stroke whisker", x1: x(i), x2: x(i), y1: y(score.low), y2: y(score.high) });
-        make(group, "circle", { class: i === here ? "mark on" : "mark", cx: x(i), cy: y(score.score), r: i === here ? 6 : 4 });
+      const points = buckets.map((bucket, i) => [i, score(bucket, model)]).filter(([, value]) => value);
+      make(group, "polyline", { class: "stroke line", points: points.map(([i, value]) => `${x(i)},${y(value.score)}`).join(" ") });
+      for (const [i, value] of points) {
+        if (value.low !== undefined && value.low !== null) make(group, "line", { class: "stroke whisker", x1: x(i), x2: x(i), y1: y(value.low), y2: y(value.high) });
+        make(group, "circle", { class: i === here ? "mark on" : "mark", cx: x(i), cy: y(value.score), r: i === here ? 6 : 4 });
       }
       if (points.length) ends.push({ model, at: y(points[points.length - 1][1].score) });
     }
@@ -194,7 +196,7 @@
     by("chart").replaceChildren(svg);
   };
   const row = (model, bucket) => {
-    const score = bleu(bucket, model), chrf = (bucket.scores[model.name] || {}).chrf, first = bleu(buckets[0], model);
+    const own = score(bucket, model), first = score(buckets[0], model), ratio = score(bucket, model, "length_ratio");
     const line = document.createElement("tr"), head = document.createElement("th");
     head.scope = "row";
     head.className = `c${model.colour}`;
@@ -208,17 +210,20 @@
       line.append(node);
     };
     const range = (value) => (value && value.low !== undefined && value.low !== null ? `${value.low.toFixed(1)}\u2013${value.high.toFixed(1)}` : "");
-    cell(score ? score.score.toFixed(1) : "\u2013", range(score));
-    cell(chrf ? chrf.score.toFixed(1) : "\u2013", range(chrf));
-    cell(score && first && first.score > 0 ? `${Math.round(100 * score.score / first.score)}%` : "\u2013");
+    for (const { key } of metrics) {
+      const value = score(bucket, model, key);
+      cell(value ? value.score.toFixed(1) : "\u2013", range(value));
+    }
+    cell(typeof ratio === "number" ? ratio.toFixed(2) : "\u2013");
+    cell(own && first && first.score > 0 ? `${Math.round(100 * own.score / first.score)}%` : "\u2013");
     return line;
   };
   const choose = () => {
     const bucket = buckets[Number(slider.value)];
-    by("bucket").textContent = `${bucket.label} words`;
-    slider.setAttribute("aria-valuetext", `${bucket.label} words: ` + scored.filter((model) => bleu(bucket, model))
-      .map((model) => `${model.name} ${bleu(bucket, model).score.toFixed(1)} BLEU`).join(", "));
-    by("kept-from").textContent = `of ${buckets[0].label} words`;
+    by("bucket").textContent = `${bucket.label} ${unit}`;
+    slider.setAttribute("aria-valuetext", `${bucket.label} ${unit}: ` + scored.filter((model) => score(bucket, model))
+      .map((model) => `${model.name} ${score(bucket, model).score.toFixed(1)} ${primaryName}`).join(", "));
+    by("kept-from").textContent = `of ${buckets[0].label} ${unit}`;
     by("scores").replaceChildren(...scored.map((model) => row(model, bucket)));
     chart();
   };
