@@ -212,7 +212,8 @@ def first(items: list[Any], count: int) -> list[Any]:
 def ours(job: dict[str, Any]) -> dict[str, Any]:
     import torch
 
-    from seq2seq.inference.translator import Batching, Translator
+    from seq2seq.inference.text_windows import Batching
+    from seq2seq.inference.translator import Translator
 
     torch.set_num_threads(job["threads"])
     folder = Path(job["folder"])

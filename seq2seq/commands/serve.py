@@ -13,7 +13,7 @@ from seq2seq.errors import UserError
 def main(config: DictConfig) -> int:
     names = checkpoints(config.checkpoints, "checkpoints")
     from seq2seq.inference.loading import use_threads
-    from seq2seq.inference.translator import Batching
+    from seq2seq.inference.text_windows import Batching
     from seq2seq.serving.served import load_models
 
     try:

@@ -132,7 +132,8 @@ def join(shards: list[str], output: str) -> int:
 def load_translator(config: DictConfig) -> Translator:
     """Load the translator of `checkpoint` (one or several) with the configured search."""
     from seq2seq.inference.loading import use_threads
-    from seq2seq.inference.translator import Batching, Translator
+    from seq2seq.inference.text_windows import Batching
+    from seq2seq.inference.translator import Translator
 
     use_threads(config.threads)
     batching = Batching(config.max_tokens, config.window, config.max_source_length, config.long_lines)

@@ -1,7 +1,8 @@
-"""What a translator returns."""
+"""Translations and scores as a translator returns them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,8 +37,12 @@ BLANK = Candidate("", 0.0, 0.0, [], True)
 
 @dataclass(frozen=True)
 class Translation:
-    """nbest: the translations of one source, best first. source_tokens: its pieces as the model saw them, "</s>" after
-    each part. parts: into how many parts a long source was cut (0: blank). truncated: its end was left out."""
+    """The translations of one source.
+
+    nbest: candidates, best first; those of beam search have different texts (samples are independent draws and may
+    repeat one). source_tokens: the source's pieces as the model saw them, with "</s>" after each part. parts: number of
+    parts that a long source was cut into (0: blank). truncated: its end was left out.
+    """
 
     nbest: list[Candidate]
     source_tokens: list[str]
@@ -65,14 +70,26 @@ class Translation:
         return self.nbest[0].alignment
 
     def record(self, heads: bool = False) -> dict[str, Any]:
-        """Plain values, as JSON lines hold them; attention is rounded to 4 digits. heads: each head's attention too."""
+        """Plain values, as in JSON lines: the best candidate, and all of them under "n_best".
+
+        Attention is rounded to 4 digits. heads: add the attention of each head.
+        """
+        best = _record(self.nbest[0], heads)
         return {
-            **_record(self.nbest[0], heads),
+            **best,
             "source_tokens": self.source_tokens,
             "parts": self.parts,
             "truncated": self.truncated,
-            "n_best": [_record(candidate, heads) for candidate in self.nbest[1:]],
+            "n_best": [best, *(_record(candidate, heads) for candidate in self.nbest[1:])],
         }
+
+
+def different(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The first candidate of each text."""
+    found: dict[str, Candidate] = {}
+    for candidate in candidates:
+        found.setdefault(candidate.text, candidate)
+    return list(found.values())
 
 
 def _record(candidate: Candidate, heads: bool) -> dict[str, Any]:
@@ -90,8 +107,10 @@ def _rounded(table: Tensor) -> list[list[float]]:
 
 @dataclass(frozen=True)
 class ScoredPair:
-    """A given translation under the model. tokens: target pieces without EOS; token_log_probabilities: one for each and
-    one for EOS."""
+    """A given translation with its score.
+
+    tokens: target pieces without EOS. token_log_probabilities: one for each token and one for EOS.
+    """
 
     score: float
     log_probability: float

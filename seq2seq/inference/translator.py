@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -17,13 +17,12 @@ from seq2seq.errors import UserError
 from seq2seq.inference.bundle import Bundle
 from seq2seq.inference.engines import check_lengths
 from seq2seq.inference.export_folder import Export
-from seq2seq.inference.joining import joint_attention, joint_score, one_line
 from seq2seq.inference.loading import find_device, load_model, start_engine
-from seq2seq.inference.long_sources import cut_points
-from seq2seq.inference.text_windows import growing_windows, paired
-from seq2seq.inference.translation import BLANK, Candidate, ScoredPair, Translation
+from seq2seq.inference.long_inputs import cut_points, joint_attention, joint_score, one_line
+from seq2seq.inference.text_windows import Batching, growing_windows, paired, strings
+from seq2seq.inference.translation import BLANK, Candidate, ScoredPair, Translation, different
 from seq2seq.interfaces import BOS, EOS, EOS_PIECE, PAD, Hypothesis
-from seq2seq.search import Search, SearchChoice, chosen_search, with_n_best
+from seq2seq.search import BeamSearch, Search, SearchChoice, chosen_search, with_n_best
 
 PART_NUMBERS = 1 << 40
 """Part p of sentence n draws its random numbers as sentence n + p * 2 ** 40."""
@@ -32,33 +31,10 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Batching:
-    """How texts become batches; results do not depend on it.
-
-    max_tokens: source tokens in one batch, padding included. window: texts that are sorted by length together, which is
-    also what memory holds. max_source_length: a source of more tokens is, by long_lines, "split" at a safe place
-    or "truncate"d.
-    """
-
-    max_tokens: int = 4096
-    window: int = 2000
-    max_source_length: int = 512
-    long_lines: str = "split"
-
-    def __post_init__(self) -> None:
-        for name in ("max_tokens", "window", "max_source_length"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise UserError(f"{name}={value!r} must be a whole number of at least 1")
-        if self.long_lines not in ("split", "truncate"):
-            raise UserError(f"long_lines={self.long_lines!r} is unknown; choose split or truncate")
-
-
-@dataclass(frozen=True)
 class Part:
-    """A piece of a text that goes through the model at once. ids: without EOS."""
+    """A piece of a text that goes through the model at once. ids: without EOS. number: seeds its random draws. prefix:
+    target ids that its translation begins with."""
 
-    text: int
     ids: list[int]
     number: int
     prefix: list[int]
@@ -98,14 +74,14 @@ class Translator:
         batching: Batching | None = None,
         engine: str = "auto",
     ) -> Translator:
-        """path: a run's folder, a bundle or a .ckpt (several make an ensemble), or an export for CTranslate2 or ONNX.
-        search: if not the bundle's own; a name, such as "greedy", is that method with its defaults; a mapping, such as
-        {"beam_size": 10}, changes options of the bundle's own. engine: "torch", "ctranslate2" and "onnx" insist on one
-        kind of model, "auto" takes any.
+        """Load a run's folder, a bundle or a .ckpt (several make an ensemble), or an export for CTranslate2 or ONNX.
+
+        search: by default the model's own; a name such as "greedy" is that method with its defaults, a mapping such as
+        {"beam_size": 10} changes options of the model's own. engine: "torch", "ctranslate2" or "onnx" accept one kind
+        of model, "auto" any.
 
         Raises:
-            UserError: nothing usable there, a device that this machine does not have, or a search that is none or that
-                the model cannot do.
+            UserError: there is no usable model, this machine lacks the device, or the model cannot do the search.
         """
         paths = [path] if isinstance(path, str | Path) else list(path)
         device = find_device(device)
@@ -113,7 +89,7 @@ class Translator:
 
     @property
     def models(self) -> list[Any]:
-        """The models (`interfaces.Model`) if our own search runs over them, else []."""
+        """The models (`interfaces.Model`) if this package's own search runs over them, else []."""
         return self.engine.models
 
     @property
@@ -123,7 +99,7 @@ class Translator:
         return min(longest, self.engine.longest_source or longest)
 
     def resolve(self, search: SearchChoice, n_best: int | None = None) -> Search:
-        """The search that is meant, see `load`, with another n_best. Raises UserError if there is no such search."""
+        """The search that `search` stands for (see `load`) with this n_best. Raises UserError if there is none."""
         return with_n_best(chosen_search(search, self.search), n_best)
 
     def translate(
@@ -135,14 +111,18 @@ class Translator:
         alignment: bool = False,
         prefixes: str | Iterable[str] | None = None,
     ) -> Iterator[Translation]:
-        """Translations of `texts`, which may have no end, in their order, with bounded memory.
+        """Translate `texts`, which may be endless, in their order and with bounded memory.
 
-        The first window is small so that the first translations come soon; of texts that themselves come one by one,
-        Batching(window=1) translates each at once. prefixes: for each text what its translation must begin with ("" for
-        nothing). search: instead of the translator's own, as in `load`. n_best and alignment: see `Translation`.
+        The first window is small so that the first translations come soon; Batching(window=1) translates each text as
+        it comes. search: by default the translator's own, see `load`. n_best: candidates for each text, as many as the
+        search has different ones. alignment: with attention. prefixes: the beginning that each translation must have
+        ("" for none).
+
+        Raises:
+            TypeError: a text or prefix that is no string, named by its row.
         """
         search = self.resolve(search, n_best)
-        texts = [texts] if isinstance(texts, str) else texts
+        texts = strings([texts] if isinstance(texts, str) else texts, "text")
         prefixes = [prefixes] if isinstance(prefixes, str) else prefixes
         pairs = paired(texts, prefixes, "prefixes") if prefixes is not None else ((text, "") for text in texts)
         number = 0
@@ -166,69 +146,94 @@ class Translator:
         prefixes: Sequence[str] | None = None,
         numbers: Sequence[int] | None = None,
     ) -> list[Translation]:
-        """All of `texts` at once, sorted by length into batches. numbers: what seeds each text's random draws."""
+        """Translate all of `texts` at once, sorted by length into batches.
+
+        numbers: what seeds each text's random draws; by default its place. Further arguments: see `translate`.
+        """
         search = self.resolve(search, n_best)
         numbers = range(len(texts)) if numbers is None else numbers
+        texts = list(strings(texts, "text"))
         prefixes = [prefix for _, prefix in paired(texts, prefixes, "prefixes")] if prefixes is not None else []
-        starts = self.tokenizers.target.encode(prefixes) if any(prefixes) else [[] for _ in texts]
-        parts, truncated = self._cut(texts, numbers, starts)
-        found = self.engine.decode(
-            [part.ids for part in parts],
-            search,
-            self.batching.max_tokens,
-            prefixes=[part.prefix for part in parts],
-            numbers=[part.number for part in parts],
-            with_weights=alignment,
+        starts = (
+            self.tokenizers.target.encode(list(strings(prefixes, "prefix"))) if any(prefixes) else [[]] * len(texts)
         )
-        grouped: list[list[int]] = [[] for _ in texts]
-        for place, one in enumerate(parts):
-            grouped[one.text].append(place)
-        joined = [list(zip(*(found[place] for place in places), strict=False)) for places in grouped]
-        tokens = [one.tokens for nbest in joined for candidate in nbest for one in candidate]
-        written = iter(self.tokenizers.target.decode_batch(tokens))
+        cut = [self._cut(*one) for one in zip(self._source_ids(texts), numbers, starts, strict=True)]
+        parts = [own for own, _ in cut]
+        found = self._candidates(parts, search, alignment)
+        if isinstance(search, BeamSearch) and search.n_best > 1:
+            found = self._with_different_texts(found, parts, search, alignment)
         return [
-            self._assemble([parts[place] for place in places], nbest, written, search, text in truncated)
-            for text, (places, nbest) in enumerate(zip(grouped, joined, strict=True))
+            Translation(nbest, self._source_tokens(own), len(own), truncated) if own else Translation([BLANK], [], 0)
+            for nbest, (own, truncated) in zip(found, cut, strict=True)
         ]
 
-    def _cut(
-        self, texts: Sequence[str], numbers: Sequence[int], starts: Sequence[list[int]]
-    ) -> tuple[list[Part], set[int]]:
-        """The parts of all texts, and which texts were truncated. starts: target ids that translations begin with."""
-        sources = self._source_ids(texts)
-        longest = self.longest_part
-        parts: list[Part] = []
-        truncated = set()
-        for text, (ids, number, start) in enumerate(zip(sources, numbers, starts, strict=True)):
-            if start and not ids:
-                raise UserError(f"text {number + 1} is blank, and so is its translation: no prefix can be forced on it")
-            cuts = [len(ids)] if ids else []
-            if len(ids) > longest:
-                cuts = cut_points(self.tokenizers.source.pieces(ids), longest)
-            if len(cuts) > 1 and self.batching.long_lines == "truncate":
-                cuts = [longest]
-                truncated.add(text)
-            for part, (low, high) in enumerate(zip([0, *cuts], cuts, strict=False)):
-                parts.append(Part(text, ids[low:high], number + part * PART_NUMBERS, [] if part else start))
-        return parts, truncated
+    def _cut(self, ids: list[int], number: int, start: list[int]) -> tuple[list[Part], bool]:
+        """The parts of a text, and whether it was truncated. start: target ids that its translation begins with."""
+        if start and not ids:
+            raise UserError(f"text {number + 1} is blank, and so is its translation: no prefix can be forced on it")
+        cuts, truncated = [len(ids)] if ids else [], False
+        if len(ids) > self.longest_part:
+            cuts = cut_points(self.tokenizers.source.pieces(ids), self.longest_part)
+        if len(cuts) > 1 and self.batching.long_lines == "truncate":
+            cuts, truncated = [self.longest_part], True
+        return [
+            Part(ids[low:high], number + part * PART_NUMBERS, [] if part else start)
+            for part, (low, high) in enumerate(zip([0, *cuts], cuts, strict=False))
+        ], truncated
+
+    def _candidates(self, texts: Sequence[Sequence[Part]], search: Search, alignment: bool) -> list[list[Candidate]]:
+        """The candidates for each text, which is given by its parts; best first."""
+        parts = [part for text in texts for part in text]
+        decoded = iter(
+            self.engine.decode(
+                [part.ids for part in parts],
+                search,
+                self.batching.max_tokens,
+                prefixes=[part.prefix for part in parts],
+                numbers=[part.number for part in parts],
+                with_weights=alignment,
+            )
+        )
+        joined = [list(zip(*islice(decoded, len(text)), strict=False)) for text in texts]
+        tokens = [one.tokens for nbest in joined for candidate in nbest for one in candidate]
+        written = iter(self.tokenizers.target.decode_batch(tokens))
+        return [self._assemble(nbest, written, search) for nbest in joined]
+
+    def _with_different_texts(
+        self, found: list[list[Candidate]], texts: Sequence[Sequence[Part]], search: BeamSearch, alignment: bool
+    ) -> list[list[Candidate]]:
+        """`found` with one candidate, the best, of those that spell one text in several ways; in place of the others
+        come the next best in the beam."""
+        merged = [different(candidates) for candidates in found]
+        short = [
+            place
+            for place, kept in enumerate(merged)
+            if len(kept) < len(found[place]) == search.n_best < search.beam_size
+        ]
+        if short:
+            wider = replace(search, n_best=search.beam_size)
+            again = self._candidates([texts[place] for place in short], wider, alignment)
+            for place, candidates in zip(short, again, strict=True):
+                merged[place] = different(candidates)[: search.n_best]
+        return merged
 
     def _source_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Without EOS; [] for a blank text, which is never translated."""
+        """Token ids without EOS; [] for a blank text, which is never translated."""
         texts = ["" if text.isspace() else text for text in texts]
         return self.tokenizers.source.encode(texts, torch.get_num_threads())
 
     def score(
         self, sources: Iterable[str], targets: Iterable[str | Sequence[str]], *, search: SearchChoice = None
     ) -> Iterator[ScoredPair]:
-        """Scores of given translations, exactly what `search` (the default one if None) reports for the same tokens.
+        """Scores of given translations, equal to those that `search` (by default the translator's) reports for them.
 
-        targets: texts, or sequences of target pieces (as in `Candidate.tokens`), which say exactly which tokens.
-        Nothing is split, shortened or left out: so a source longer than max_source_length, which `translate` would have
-        split, has another score here (a warning tells how many there are). A blank translation of a blank text has the
-        score 0, as in `translate`.
+        targets: texts, or sequences of target pieces (as in `Candidate.tokens`) where the exact tokens matter. Nothing
+        is split, shortened or left out: a source longer than max_source_length, which `translate` would split, has
+        another score here (a warning counts them). A blank translation of a blank text has the score 0, as in
+        `translate`.
         """
         search = self.resolve(search)
-        pairs, done = paired(sources, targets, "targets"), 0
+        pairs, done = paired(strings(sources, "source"), _targets(targets), "targets"), 0
         while window := list(islice(pairs, self.batching.window)):
             yield from self._score([pair[0] for pair in window], [pair[1] for pair in window], search, done)
             done += len(window)
@@ -272,35 +277,40 @@ class Translator:
             raise UserError(f"the target token {error} is not in the vocabulary") from error
         for piece, number in zip(pieces, ids, strict=True):
             if number in (PAD, BOS, EOS):
-                raise UserError(f"the target token {piece!r} is a control symbol, which no translation holds: drop it")
+                raise UserError(
+                    f"the target token {piece!r} is a control symbol, which no translation contains: drop it"
+                )
         return ids
 
+    def _source_tokens(self, parts: Sequence[Part]) -> list[str]:
+        return [piece for part in parts for piece in (*self.tokenizers.source.pieces(part.ids), EOS_PIECE)]
+
     def _assemble(
-        self,
-        parts: list[Part],
-        found: Sequence[Sequence[Hypothesis]],
-        written: Iterator[str],
-        search: Search,
-        truncated: bool,
-    ) -> Translation:
-        """found: the candidates, each a hypothesis for every part; written: their texts come next."""
-        if not parts:
-            return Translation([BLANK], [], 0)
-        source_tokens = [piece for part in parts for piece in (*self.tokenizers.source.pieces(part.ids), EOS_PIECE)]
+        self, found: Sequence[Sequence[Hypothesis]], written: Iterator[str], search: Search
+    ) -> list[Candidate]:
+        """Candidates from hypotheses, one for every part of the text; their texts come next in `written`."""
         nbest = []
         for candidate in found:
             own = list(islice(written, len(candidate)))
-            log_probability = sum(one.log_probability for one in candidate)
             nbest.append(
                 Candidate(
                     text=one_line(" ".join(text for text in own if text)),
-                    score=candidate[0].score if len(parts) == 1 else joint_score(candidate, search),
-                    log_probability=log_probability,
+                    score=candidate[0].score if len(candidate) == 1 else joint_score(candidate, search),
+                    log_probability=sum(one.log_probability for one in candidate),
                     tokens=self.tokenizers.target.pieces([token for one in candidate for token in one.tokens]),
                     finished=all(one.finished for one in candidate),
                     heads=joint_attention(candidate),
                 )
             )
-        if len(parts) > 1:
+        if found and len(found[0]) > 1:
             nbest.sort(key=lambda one: (not one.finished, -one.score))
-        return Translation(nbest, source_tokens, len(parts), truncated)
+        return nbest
+
+
+def _targets(targets: Iterable[Any]) -> Iterator[str | Sequence[str]]:
+    """The same targets. Raises TypeError that names the first one that is neither a text nor a sequence of pieces."""
+    for row, target in enumerate(targets, 1):
+        pieces = target if isinstance(target, Sequence) else [None]
+        if not all(isinstance(piece, str) for piece in pieces):
+            raise TypeError(f"target {row} is {target!r:.40}, neither a string nor a sequence of target tokens")
+        yield target

@@ -47,7 +47,7 @@ class TranslateRequest(BaseModel):
     model: str | None = Field(default=None, description="a name from /models; the first model if not given")
     search: SearchOptions | None = None
     n_best: int | None = Field(
-        default=None, description="translations of each text; what the search returns if not given"
+        default=None, description="translations of each text; as many as the search returns if not given"
     )
     alignment: bool = Field(default=False, description="add attention, target tokens by source tokens, mean over heads")
     heads: bool = Field(default=False, description="add each head's attention too")
@@ -89,7 +89,9 @@ class _TranslationMessage(CandidateMessage):
     source_tokens: list[str]
     parts: int = Field(description="into how many parts a long text was cut")
     truncated: bool
-    n_best: list[CandidateMessage] = Field(description="the other candidates, best first")
+    n_best: list[CandidateMessage] = Field(
+        description="all candidates, best first; in beam search no two have the same text"
+    )
 
 
 SENTENCE_SCORES: dict[str, Any] = {

@@ -18,7 +18,8 @@ from seq2seq.inference.card import short_name
 from seq2seq.inference.export_folder import Export
 from seq2seq.inference.loading import find_device, load_model
 from seq2seq.inference.scores import scored_run
-from seq2seq.inference.translator import Batching, Translator
+from seq2seq.inference.text_windows import Batching
+from seq2seq.inference.translator import Translator
 from seq2seq.run import Run, checkpoint_name
 from seq2seq.search import Search, SearchChoice, method_name
 

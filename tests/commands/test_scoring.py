@@ -22,7 +22,8 @@ from seq2seq.errors import UserError
 from seq2seq.evaluation.alignment_error import alignment_error_rate
 from seq2seq.inference.bundle import Bundle
 from seq2seq.inference.bundle_config import describe
-from seq2seq.inference.translator import Batching, Translator
+from seq2seq.inference.text_windows import Batching
+from seq2seq.inference.translator import Translator
 from seq2seq.search import BeamSearch, GreedySearch, Sampling
 
 ATTENTIONS = {

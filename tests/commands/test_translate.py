@@ -149,7 +149,7 @@ def test_json_lines_and_the_scores_that_score_gives_them(capsys: pytest.CaptureF
     assert [one["line"] for one in records] == list(range(30))
     assert [one["text"] for one in records] == [one["text"] for one in KNOWN]
     assert [one["score"] for one in records] == float32_approx([one["score"] for one in KNOWN])
-    assert all(len(one["n_best"]) == 1 and len(one["alignment"]) == len(one["tokens"]) for one in records)
+    assert all(len(one["n_best"]) == 2 and len(one["alignment"]) == len(one["tokens"]) for one in records)
     assert all(one["finished"] for one in records)
     capsys.readouterr()
     assert run(["score", BUNDLE, "sources=in.txt", "translations=out.jsonl"]) == 0

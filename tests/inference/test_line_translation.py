@@ -20,7 +20,8 @@ from seq2seq.inference.bundle import load_bundle
 from seq2seq.inference.line_input import line_windows, live_descriptor
 from seq2seq.inference.line_translation import LineCounts, translate_file, translate_lines
 from seq2seq.inference.shards import Shard, join_shards
-from seq2seq.inference.translator import Batching, Translator
+from seq2seq.inference.text_windows import Batching
+from seq2seq.inference.translator import Translator
 from seq2seq.search import GreedySearch
 
 TEXTS = tiny.sentences(30, seed=21)
@@ -108,7 +109,8 @@ def test_json_lines_hold_everything(translator):
         assert record["score"] == float32_approx(one.score)
         assert record["tokens"] == one.tokens
         assert record["source_tokens"] == one.source_tokens
-        assert [candidate["text"] for candidate in record["n_best"]] == [c.text for c in one.nbest[1:]]
+        assert [candidate["text"] for candidate in record["n_best"]] == [c.text for c in one.nbest]
+        assert {**record["n_best"][0], "line": 0}.items() <= {**record, "line": 0}.items()
         assert len(record["alignment"]) == len(one.tokens)
         for row in record["alignment"]:
             assert len(row) == len(one.source_tokens)

@@ -11,8 +11,8 @@ from precision import assert_float32_close, float32_approx
 from seq2seq.errors import UserError
 from seq2seq.inference.bundle import load_bundle
 from seq2seq.inference.engines import batches
-from seq2seq.inference.text_windows import growing_windows
-from seq2seq.inference.translator import Batching, Translator
+from seq2seq.inference.text_windows import Batching, growing_windows
+from seq2seq.inference.translator import Translator
 from seq2seq.interfaces import Hypothesis
 from seq2seq.search import BeamSearch, GreedySearch, Sampling
 
@@ -344,3 +344,75 @@ def test_batches_keep_the_budget():
 def test_windows_grow():
     assert [len(window) for window in growing_windows(range(500), 200)] == [64, 128, 200, 108]
     assert [len(window) for window in growing_windows(range(5), 2)] == [2, 2, 1]
+
+
+SPELLINGS = ["the cat", "the cat", "a cat", "the cat", "a cat", "the dog"]
+
+
+@pytest.fixture
+def spelling(translator, monkeypatch):
+    """Let the beam hold these texts, best first, every other one in single letters; what it was asked for."""
+    target, asked = translator.tokenizers.target, []
+    pieces = target.pieces(range(len(target)))
+    letters = [[pieces.index(letter) for letter in "\u2581" + text.replace(" ", "\u2581")] for text in SPELLINGS]
+    tokens = [one if place % 2 else letters[place] for place, one in enumerate(target.encode(SPELLINGS))]
+    rows = [Hypothesis(one, -1.0 - place, -1.0 - place, True) for place, one in enumerate(tokens)]
+
+    def decode(sources, search, *_, **__):
+        asked.append((len(sources), getattr(search, "n_best", 1)))
+        return [rows[: asked[-1][1]] for _ in sources]
+
+    monkeypatch.setattr(translator.engine, "decode", decode)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("n_best", "texts", "scores"),
+    [
+        (1, ["the cat"], [-1.0]),
+        (2, ["the cat", "a cat"], [-1.0, -3.0]),
+        (3, ["the cat", "a cat", "the dog"], [-1.0, -3.0, -6.0]),
+        (6, ["the cat", "a cat", "the dog"], [-1.0, -3.0, -6.0]),
+    ],
+)
+def test_candidates_of_beam_search_have_different_texts(translator, spelling, n_best, texts, scores):
+    found = list(translator.translate(["a dog", "", "a cat"], search=BeamSearch(beam_size=6, n_best=n_best)))
+    for one in (found[0], found[2]):
+        assert [candidate.text for candidate in one.nbest] == texts
+        assert [candidate.score for candidate in one.nbest] == scores
+    assert found[1].text == ""
+    assert spelling == [(2, n_best), (2, 6)][: 1 if n_best in (1, 6) else 2]
+
+
+def test_samples_are_independent_and_may_repeat_a_text(translator):
+    search = Sampling(n_best=9, temperature=0.01, max_length_a=0, max_length_b=2)
+    (one,) = translator.translate("the cat", search=search)
+    assert len(one.nbest) == 9 > len({candidate.text for candidate in one.nbest})
+
+
+def test_record_has_all_candidates(translator):
+    (one,) = translator.translate(TEXTS[:1], n_best=3, alignment=True)
+    record = one.record()
+    assert [each["text"] for each in record["n_best"]] == [candidate.text for candidate in one.nbest]
+    assert record["n_best"][0].items() <= record.items()
+    assert len(next(translator.translate(TEXTS[:1], search="greedy")).record()["n_best"]) == 1
+
+
+@pytest.mark.parametrize("wrong", [None, 7, float("nan"), b"a dog", ["a dog"]])
+def test_text_that_is_no_string_is_named_by_its_row(translator, wrong):
+    texts = ["a dog", "a cat", wrong]
+    for call in (
+        lambda: list(translator.translate(texts)),
+        lambda: translator.translate_window(texts),
+        lambda: list(translator.translate(["a"] * 100 + texts, search="greedy"))[:0],
+        lambda: list(translator.score(texts, ["the"] * 3)),
+    ):
+        with pytest.raises(TypeError, match=r"(text|source) (3|103) is .*, not a string"):
+            call()
+    found = translator.translate(texts)
+    assert [next(found).text, next(found).text] == [one.text for one in translator.translate(texts[:2])]
+    with pytest.raises(TypeError, match="prefix 2 is None, not a string"):
+        list(translator.translate(["a dog", "a cat"], prefixes=["the", None]))
+    if not isinstance(wrong, list):
+        with pytest.raises(TypeError, match=r"target 2 is .*, neither a string nor a sequence of target tokens"):
+            list(translator.score(["a dog", "a cat"], ["the", wrong]))

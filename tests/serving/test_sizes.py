@@ -8,7 +8,7 @@ import random
 import pytest
 
 from seq2seq.errors import UserError
-from seq2seq.inference.long_sources import cut_points
+from seq2seq.inference.long_inputs import cut_points
 from seq2seq.interfaces import WORD_START
 from seq2seq.search import BeamSearch, GreedySearch, Sampling
 from seq2seq.serving.messages import SearchOptions, resolve_search

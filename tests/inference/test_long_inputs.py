@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seq2seq.errors import UserError
-from seq2seq.inference.long_sources import cut_points
+from seq2seq.inference.long_inputs import cut_points
 
 piece = st.sampled_from(["▁a", "b", "▁c", ".", ",", "。", "▁", "!"])
 
