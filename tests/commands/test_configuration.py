@@ -94,7 +94,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("overrides, words", REFUSED.values(), ids=REFUSED)
-def test_a_wrong_setting_is_named(
+def test_a_wrong_setting_is_refused_in_two_lines_that_name_it(
     overrides: list[str], words: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     folder = tmp_path / "run"
@@ -108,13 +108,13 @@ def test_a_wrong_setting_is_named(
     assert not folder.exists()
 
 
-def test_a_run_needs_a_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_run_dir_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["train", "run_dir="]) == 2
     assert "run_dir= is empty" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("value", ["~/c", "ελ", "it's", "a=b", "train[:5]", "test.{language}", "a  b", "c:d", "é (1)"])
-def test_a_text_needs_no_quotes_of_hydras(value: str) -> None:
+def test_readable_quotes_plain_texts(value: str) -> None:
     (override,) = OverridesParser.create().parse_overrides([readable(f"data.root={value}")])
     assert override.value() == value
 
@@ -122,24 +122,24 @@ def test_a_text_needs_no_quotes_of_hydras(value: str) -> None:
 @pytest.mark.parametrize(
     "text", ["model.width=[1", "data.root=à,b", "a={b", "a=${b", "model.width=3", "a='b c'", "word"]
 )
-def test_what_may_be_meant_otherwise_is_left(text: str) -> None:
+def test_readable_leaves_lists_sweeps_and_valid_values(text: str) -> None:
     assert readable(text) == text
 
 
-def test_hydras_own_flags_are_hydras(capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_of_hydra_are_passed_on(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["train", "-c", "job", "model.width=77"]) == 0
     assert "width: 77" in capsys.readouterr().out
     assert run(["train", "--resolve"]) == 2
     assert capsys.readouterr().err.startswith("error: The --resolve flag")
 
 
-def test_a_damaged_run_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_damaged_config_yaml_is_refused_by_name(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("model: [")
     assert run(["train", f"run_dir={tmp_path}", f"data.cache_dir={tmp_path}"]) == 2
     assert "config.yaml is damaged" in capsys.readouterr().err
 
 
-def test_a_signal_ends_the_whole_comparison(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_sigterm_in_one_training_ends_the_comparison(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     started = []
 
     def stopped(config: object, settings: object, folder: Path, *_: object) -> int:
@@ -152,7 +152,7 @@ def test_a_signal_ends_the_whole_comparison(monkeypatch: pytest.MonkeyPatch, tmp
     assert end.value.code == 75 and started == ["rnn-seed1"]
 
 
-def test_a_worker_that_dies_is_told(
+def test_a_worker_that_dies_is_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(compare, "run_job", lambda config, progress: os.kill(os.getpid(), signal.SIGKILL))
@@ -173,7 +173,7 @@ def test_a_worker_that_dies_is_told(
         ("systems={rnn: ['seed=5']}", "seeds=[...]"),
     ],
 )
-def test_a_comparison_that_cannot_be(override: str, word: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_impossible_comparison_is_refused(override: str, word: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["compare", "models=[rnn]", override]) == 2
     assert word in capsys.readouterr().err
 
@@ -186,7 +186,7 @@ def test_a_comparison_that_cannot_be(override: str, word: str, capsys: pytest.Ca
         ("systems={bahdanau: ['model.dropout=2']}", ["bahdanau-seed1", "dropout", "2"]),
     ],
 )
-def test_a_comparison_is_refused_before_its_first_training(
+def test_an_impossible_system_is_refused_before_the_first_training(
     override: str, words: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     folder = tmp_path / "study"
@@ -198,7 +198,9 @@ def test_a_comparison_is_refused_before_its_first_training(
     assert not folder.exists()
 
 
-def test_the_texts_of_a_test_set_are_no_baseline(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_baseline_can_be_an_external_system_but_not_the_references(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     for name in ("test.ref", "online.hyp"):
         (tmp_path / f"{name}.txt").touch()
     command = ["compare", "models=[rnn]", f"run_dir={tmp_path}", f"data.cache_dir={tmp_path}", "seed=1"]
@@ -209,13 +211,13 @@ def test_the_texts_of_a_test_set_are_no_baseline(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize("name", ["../out", ".hidden", "a/b", ".."])
-def test_a_system_stays_in_its_folder(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_system_name_that_is_a_path_is_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["compare", f"systems={{{name}: []}}"]) == 2
     assert f"{name!r} cannot be a system's name" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", [["train"], ["compare", "models=[rnn]"]], ids=["train", "compare"])
-def test_a_folders_name_is_no_reference(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_dir_with_an_interpolation_is_refused(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*command, "run_dir=a\\${b}"]) == 2
     assert "run_dir=a${b}: a folder's name must not hold ${" in capsys.readouterr().err
 
@@ -224,13 +226,13 @@ def test_a_folders_name_is_no_reference(command: list[str], capsys: pytest.Captu
 @example("it's")
 @example("a\\'b\\")
 @example('a = b, "c" [d] {e: f} \u00fc')
-def test_any_path_survives_the_command_line(name: str) -> None:
+def test_quoted_paths_survive_the_command_line(name: str) -> None:
     assume("${" not in name)
     (override,) = OverridesParser.create().parse_overrides([f"run_dir={quoted(str(Path(name)))}"])
     assert OmegaConf.create({"run_dir": override.value()}).run_dir == str(Path(name))
 
 
-def test_a_full_disk_is_said_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     def full() -> int:
         raise OSError(errno.ENOSPC, "No space left on device", "out.txt")
 
@@ -248,7 +250,7 @@ def test_a_choice_of_another_command_is_refused(choice: str, capsys: pytest.Capt
     ]
 
 
-def test_a_misspelt_command_names_the_right_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_misspelled_command_is_refused_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["trian"]) == 2
     assert "'train'" in capsys.readouterr().err
 
@@ -263,19 +265,19 @@ CHOICES = [
 
 
 @pytest.mark.parametrize("group, option", CHOICES, ids=lambda value: str(value))
-def test_every_choice_composes_and_checks(group: str, option: str) -> None:
+def test_every_choice_composes_and_passes_the_check(group: str, option: str) -> None:
     model = ["model=luong"] if group.startswith("model/") else []
     root = ["data.root=somewhere"] if group == "data" and option != "grammar" else []
     config = configuration.compose("train", [*model, f"{group}={option}", *root, "trainer.max_time=00:01:00:00"])
     check(config, "train")
 
 
-def test_multi30k_of_the_hub_can_be_pinned() -> None:
+def test_multi30k_takes_a_revision_of_the_hub() -> None:
     config = configuration.compose("train", ["data=multi30k", "data.revision=1a2b3c"])
     assert configuration.build(config.data.corpus).revision == "1a2b3c"
 
 
-def test_plain_values_are_held_against_hints() -> None:
+def test_fits_compares_values_with_type_hints() -> None:
     assert fits(1, int) and fits(1, float) and fits(None, int | None) and fits("a", str | int)
     assert not fits(True, int) and not fits("1", int) and not fits(1.5, int | None) and not fits(None, str)
 
@@ -335,11 +337,11 @@ def test_refusals_by_name_are_made_before_torch_is_imported(tmp_path: Path) -> N
     assert done.stdout == "[]\n", done.stderr
 
 
-def test_nearest_says_nothing_where_nothing_is_near() -> None:
+def test_nearest_is_empty_without_a_near_match() -> None:
     assert nearest("zzz", ["model", "data"]) == ""
 
 
-def test_an_unknown_key_in_a_file_is_found() -> None:
+def test_an_unknown_key_in_a_file_is_refused() -> None:
     config = configuration.compose("train", [])
     OmegaConf.set_struct(config, False)
     config.optimiser = {"lr": 1}
@@ -361,7 +363,7 @@ def test_an_unknown_key_in_a_file_is_found() -> None:
         (["train", "mdoel=rnn"], "mdoel", "model"),
     ],
 )
-def test_the_wrong_key_is_blamed_and_the_right_one_named(
+def test_an_unknown_key_is_refused_with_the_nearest(
     command: list[str], wrong: str, right: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(command) == 2
@@ -370,7 +372,7 @@ def test_the_wrong_key_is_blamed_and_the_right_one_named(
     assert f"did you mean '{right}'" in line
 
 
-def test_what_experiments_read_may_be_given_to_a_comparison(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_keys_of_experiments_are_accepted_by_compare(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     study = ["compare", "experiments=[multi30k_rnn]", f"run_dir={tmp_path / 'study'}"]
     assert run([*study, f"data.root={tmp_path}"]) == 2
     assert "multi30k_rnn-seed1" in capsys.readouterr().err
@@ -378,7 +380,7 @@ def test_what_experiments_read_may_be_given_to_a_comparison(capsys: pytest.Captu
     assert "multi30k_rnn: data.max_lenght=3: nothing reads it" in capsys.readouterr().err.replace("-seed1", "")
 
 
-def test_what_is_needed_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_key_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["translate"]) == 2
     assert capsys.readouterr().err == "error: checkpoint= is needed\nSee seq2seq translate --help\n"
 

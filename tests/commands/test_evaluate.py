@@ -44,7 +44,7 @@ def evaluate(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, A
     return found
 
 
-def test_a_run_is_scored_by_its_own_protocol(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluate_uses_the_tokenize_and_lowercase_of_the_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kept = metrics(folder)["splits"]["test"]["bleu"]
     assert "case:lc" in kept["signature"] and "tok:none" in kept["signature"]
     assert evaluate(capsys)["bleu"] == kept
@@ -52,7 +52,7 @@ def test_a_run_is_scored_by_its_own_protocol(folder: Path, capsys: pytest.Captur
     assert "case:mixed" in other and "tok:13a" in other
 
 
-def test_the_effect_of_the_beam_is_added_to_the_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_beam_sizes_are_added_to_the_metrics_of_the_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = metrics(folder)
     found = evaluate(capsys, "beam_sizes=[1,2,4]")["by_beam_size"]
     assert [beam["beam_size"] for beam in found] == [1, 2, 4]
@@ -64,7 +64,7 @@ def test_the_effect_of_the_beam_is_added_to_the_run(folder: Path, capsys: pytest
     assert {key: found[0]["bleu"][key] for key in ("score", "low", "high")}.items() <= greedy.items()
 
 
-def test_a_single_option_changes_the_runs_own_search(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_search_option_changes_the_search_of_the_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kept = metrics(folder)["splits"]["test"]
     same = evaluate(capsys, "search.beam_size=2")
     assert (same["bleu"], same["nll"]) == (kept["bleu"], kept["nll"])
@@ -72,14 +72,14 @@ def test_a_single_option_changes_the_runs_own_search(folder: Path, capsys: pytes
     assert found == {**kept["decoding"]["search"], "max_length_a": 0}
 
 
-def test_scores_of_other_settings_are_not_added(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_scores_by_other_settings_are_not_added_to_the_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = metrics(folder)
     assert run(["evaluate", "checkpoint=run", "tokenize=char", "beam_sizes=[3]"]) == 0
     assert "not kept in" in capsys.readouterr().err
     assert metrics(folder) == before
 
 
-def test_scores_of_other_weights_are_not_added(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_scores_of_other_weights_are_not_added_to_the_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = metrics(folder)
     changed = load_bundle(folder)
     with torch.no_grad():
@@ -90,7 +90,7 @@ def test_scores_of_other_weights_are_not_added(folder: Path, capsys: pytest.Capt
     assert metrics(folder) == before
 
 
-def test_a_bundle_belongs_to_its_run(
+def test_scores_of_a_runs_bundle_are_added_to_the_run(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder / "bundle")
@@ -99,7 +99,7 @@ def test_a_bundle_belongs_to_its_run(
     assert metrics(folder)["splits"]["test"]["by_beam_size"] == found
 
 
-def test_comet_is_added_to_the_run(
+def test_comet_scores_are_added_to_the_run(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = ModuleType("comet")
@@ -115,7 +115,9 @@ def test_comet_is_added_to_the_run(
     assert json.loads(capsys.readouterr().out)["test.hyp.txt"]["comet"] == found
 
 
-def test_a_strangers_run_builds_nothing_but_a_corpus(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_targets_in_a_saved_configuration_other_than_corpora_are_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     mark = folder.parent / "mark"
     evil = {"_target_": "seq2seq.files.hold", "path": str(mark)}
     path, whole = folder / "config.yaml", (folder / "config.yaml").read_text()
@@ -130,13 +132,13 @@ def test_a_strangers_run_builds_nothing_but_a_corpus(folder: Path, capsys: pytes
         path.write_text(whole)
 
 
-def test_exports_are_not_evaluated(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluate_refuses_exports(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["export", "checkpoint=run", "output=run/onnx", "format=onnx"]) == 0
     assert run(["evaluate", "checkpoint=run/onnx"]) == 2
     assert "is an export" in capsys.readouterr().err
 
 
-def test_what_cannot_be_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluate_refuses_impossible_combinations(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = [f"{kind}=run/test.{short}.txt" for kind, short in (("hypotheses", "hyp"), ("references", "ref"))]
     for arguments, word in (
         ([*files, "sources=run/test.src.txt", "beam_sizes=[1]"], "checkpoint=RUN"),

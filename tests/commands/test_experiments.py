@@ -53,7 +53,7 @@ def parameters(config: DictConfig) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def test_the_experiments_are_those_with_published_results() -> None:
+def test_experiments_are_those_with_published_results() -> None:
     published = {json.loads(path.read_text()).get("experiment") for path in RESULTS.glob("*/*.json")} - {None}
     assert published <= {*NAMES} and {*NAMES} - published <= PENDING
 
@@ -79,7 +79,7 @@ def test_every_experiment_and_recipe_composes_and_builds_at_full_size(group: str
     "chosen, count",
     [(["experiment=quickstart"], 3), (["experiment=grammar_convergence"], 10), (recipe("tiny"), 3)],
 )
-def test_every_system_of_a_comparison_is_of_one_size(chosen: list[str], count: int) -> None:
+def test_systems_of_a_comparison_have_about_one_size(chosen: list[str], count: int) -> None:
     sizes = []
     for _, own in systems(composed(*chosen)):
         config = configuration.compose("compare", [*chosen, *own])
@@ -89,7 +89,7 @@ def test_every_system_of_a_comparison_is_of_one_size(chosen: list[str], count: i
 
 
 @pytest.mark.parametrize("group", ["multi30k_tok", "multi30k_concat", "bible"])
-def test_what_is_compared_is_of_one_size_and_trained_alike(group: str) -> None:
+def test_compared_experiments_have_about_one_size_and_the_same_training(group: str) -> None:
     members = [name for name in NAMES if name.rpartition("_")[0] == group or name == f"{group}_luong_local"]
     assert len(members) == (6 if group == "multi30k_tok" else 3)
     configs = [experiment(name) for name in members]
@@ -101,7 +101,7 @@ def test_what_is_compared_is_of_one_size_and_trained_alike(group: str) -> None:
         assert all(config[key] == configs[0][key] for config in configs), key
 
 
-def test_the_transformer_of_the_papers_protocol_is_the_tiny_one() -> None:
+def test_multi30k_tok_transformer_has_the_tiny_size() -> None:
     config = experiment("multi30k_tok_transformer")
     model = config.model
     assert (model.width, model.layers, model.feedforward_width, model.heads, model.dropout) == (128, 4, 256, 4, 0.3)
@@ -156,7 +156,9 @@ SLICES = {
 
 
 @pytest.mark.parametrize("chosen", SLICES)
-def test_it_takes_a_few_steps_on_a_slice(chosen: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_experiments_and_recipes_train_on_a_slice(
+    chosen: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = composed(*chosen.split()).data
     languages = data.source_language, data.target_language
     name = chosen.rpartition("=")[2]

@@ -8,19 +8,23 @@ from seq2seq.cli import COMMANDS, run
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_of_every_command_shows_its_file_without_hydra_nodes(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run([command, "--help"]) == 0
     printed = capsys.readouterr().out
     assert f"seq2seq {command}" in printed and "hydra:" not in printed and "_logging" not in printed
 
 
-def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_without_a_command_lists_all_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--help"]) == 0
     printed = capsys.readouterr().out
     assert all(command in printed for command in COMMANDS)
 
 
-def test_the_help_of_choices(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_help_of_a_choice_shows_its_keys_and_unknown_choices_show_the_command(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     assert run(["train", "trainer=gpu", "model=conv", "--help"]) == 0
     printed = capsys.readouterr().out
     assert "kernel: 3" in printed and "validation_tokens: 32000" in printed and "max_time: null" in printed

@@ -19,7 +19,7 @@ SMALL = [
 ]
 
 
-def test_a_sweep_maximises_validation_bleu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_optuna_sweep_maximizes_validation_bleu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     params = ["optimizer.lr=tag(log,interval(0.001,0.01))", "model.width=choice(8,16)", "model.dropout=0.1"]
     assert run(["train", "-m", "recipe=grammar_sweep", *params, *SMALL, "hydra.sweeper.n_trials=2"]) == 0
@@ -31,7 +31,7 @@ def test_a_sweep_maximises_validation_bleu(tmp_path: Path, monkeypatch: pytest.M
     assert len({metrics["training"]["best_valid_bleu"] for metrics in runs}) == 2
 
 
-def test_a_refused_trial_is_said_as_ever(
+def test_a_refused_trial_of_a_sweep_ends_with_its_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -40,7 +40,7 @@ def test_a_refused_trial_is_said_as_ever(
     assert last.startswith("error: ") and "layers" in last
 
 
-def test_a_trial_is_not_shared_among_processes(
+def test_a_sweep_with_several_devices_is_refused_outside_slurm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -56,7 +56,7 @@ def test_a_trial_is_not_shared_among_processes(
     assert run([*sweep, "trainer.devices=2", "trainer.strategy=ddp"]) == 0
 
 
-def test_an_error_comes_back_from_another_process(
+def test_an_error_in_a_joblib_worker_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -66,7 +66,7 @@ def test_an_error_comes_back_from_another_process(
 
 
 @pytest.mark.parametrize("name", ["submitit_slurm", "submitit_local"])
-def test_jobs_can_go_to_slurm(name: str) -> None:
+def test_submitit_launchers_compose(name: str) -> None:
     chosen = [f"hydra/launcher={name}", "hydra.launcher.timeout_min=600", "hydra.launcher.gpus_per_node=8"]
     own = ["hydra.launcher.partition=gpu"] if name == "submitit_slurm" else []
     config = configuration.compose("compare", ["models=[rnn,bahdanau]", *chosen, *own])
@@ -79,13 +79,13 @@ def test_jobs_can_go_to_slurm(name: str) -> None:
     "choice, extra",
     [("hydra/launcher/submitit_slurm", "slurm"), ("hydra/sweeper/optuna", "optuna")],
 )
-def test_a_plugin_that_is_missing_is_named(choice: str, extra: str) -> None:
+def test_a_missing_plugin_is_named_with_its_extra(choice: str, extra: str) -> None:
     error = MissingConfigException("not found", missing_cfg_file=choice)
     said = explain(error, "train", [])
     assert said.endswith(f"pip install 'seq2seq[{extra}]'") and len(said.splitlines()) == 2
 
 
-def test_long_names_of_a_sweep_are_cut_but_differ() -> None:
+def test_long_run_names_of_a_sweep_are_shortened_and_stay_distinct() -> None:
     config = configuration.compose("train", [])
     choices = {"model": "bahdanau", "data": "grammar"}
     long = [f"trainer.max_steps={number}" for number in range(1000, 1020)]
@@ -95,7 +95,7 @@ def test_long_names_of_a_sweep_are_cut_but_differ() -> None:
     assert short == "bahdanau-grammar-seed1-model.width=8"
 
 
-def test_a_study_tells_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_reports_finished_runs_and_time_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders = [tmp_path / name for name in "abcd"]
 
     def finish(folder: Path) -> None:

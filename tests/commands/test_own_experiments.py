@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
     return own
 
 
-def test_an_experiment_of_ones_own_is_trained_and_compared(
+def test_experiments_in_a_config_dir_are_trained_and_compared(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -47,7 +47,7 @@ def test_an_experiment_of_ones_own_is_trained_and_compared(
 
 
 @pytest.mark.parametrize("content", [TINY.format(model="rnn"), "model: {width: 16}"], ids=["with choices", "without"])
-def test_an_experiment_that_would_be_ignored_is_refused(
+def test_an_experiment_without_package_directive_is_refused(
     content: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "experiment" / "lost.yaml").write_text(content, encoding="utf-8")
@@ -65,7 +65,7 @@ def test_an_experiment_that_would_be_ignored_is_refused(
         (["--config-dir", "{}", "--config-dir", "{}"], "--config-dir is given twice"),
     ],
 )
-def test_a_wrong_folder_or_name_is_told(
+def test_a_wrong_config_dir_or_experiment_is_refused_with_the_reason(
     arguments: list[str], words: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["train", *(text.format(folder) for text in arguments)]) == 2
@@ -73,7 +73,7 @@ def test_a_wrong_folder_or_name_is_told(
 
 
 @pytest.mark.parametrize("name", ["experiment/quickstart.yaml", "train.yaml"])
-def test_a_name_that_would_be_passed_over_is_refused(
+def test_a_config_dir_file_with_a_taken_name_is_refused(
     name: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / name).write_text("seed: 2\n", encoding="utf-8")
@@ -82,7 +82,9 @@ def test_a_name_that_would_be_passed_over_is_refused(
 
 
 @pytest.mark.parametrize("entry", ["model: rnn", "override model: rnn"])
-def test_a_missing_slash_is_told(entry: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_defaults_list_without_the_slash_is_refused_with_the_correct_form(
+    entry: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (folder / "experiment" / "slip.yaml").write_text(f"# @package _global_\ndefaults:\n  - {entry}\n", encoding="utf-8")
     assert run(["train", "--config-dir", str(folder), "experiment=slip"]) == 2
     assert "- override /model: NAME, with a slash" in capsys.readouterr().err
@@ -99,7 +101,7 @@ def test_a_missing_slash_is_told(entry: str, folder: Path, capsys: pytest.Captur
     ids=["indentation", "tab", "twice", "latin-1"],
 )
 @pytest.mark.parametrize("command", [["train"], ["compare", "models=[rnn]"]], ids=["train", "compare"])
-def test_a_slip_in_an_experiment_is_told_with_its_place(
+def test_an_experiment_that_is_not_yaml_or_utf8_is_refused_with_its_place(
     command: list[str], content: bytes, words: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "experiment" / "slip.yaml").write_bytes(b"# @package _global_\n" + content)
@@ -108,7 +110,7 @@ def test_a_slip_in_an_experiment_is_told_with_its_place(
     assert words in printed and len(printed.strip().splitlines()) <= 2, printed
 
 
-def test_own_choices_of_any_group_from_several_folders_in_a_sweep(
+def test_a_sweep_takes_options_from_config_dir_and_searchpath(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -31,7 +31,7 @@ FILES = [
 ]
 
 
-def test_a_streamed_training_finishes_and_its_data_may_move(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_streamed_run_finishes_and_its_data_may_move(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [*FILES, "data.root=text", "data.streaming=true"]
     assert run([*command, "trainer.max_epochs=2", "trainer.max_steps=null", "trainer.val_check_interval=1.0"]) == 0
     metrics = json.loads(Path("run/metrics.json").read_text())
@@ -43,7 +43,7 @@ def test_a_streamed_training_finishes_and_its_data_may_move(files: Path, capsys:
     assert json.loads(capsys.readouterr().out)["test"]["bleu"] == metrics["splits"]["test"]["bleu"]
 
 
-def test_a_run_goes_on_with_another_cache(files: Path) -> None:
+def test_a_run_resumes_with_another_cache(files: Path) -> None:
     assert run([*FILES, "data.root=text", "trainer.max_steps=4"]) == 0
     Path("run/metrics.json").unlink()
     assert run([*FILES, "data.root=text", "data.cache_dir=elsewhere"]) == 0
@@ -51,12 +51,12 @@ def test_a_run_goes_on_with_another_cache(files: Path) -> None:
     assert Path("elsewhere").is_dir()
 
 
-def test_a_stream_of_nothing_ends(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stream_without_pairs_is_refused(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*FILES, "data.root=text", "data.streaming=true", "data.max_length=1"]) == 2
     assert "no training pair is left" in capsys.readouterr().err
 
 
-def test_left_overs_go_and_what_others_keep_in_the_runs_folder_stays(files: Path) -> None:
+def test_leftovers_are_removed_and_other_files_stay(files: Path) -> None:
     theirs = [Path("run", name) for name in ("deep/.config.yaml.abcd1234.tmp", ".mine.tmp", ".bundle.mine/x")]
     ours = [Path("run", name) for name in (".config.yaml.abcd1234.tmp", "checkpoints/.last.ckpt.abcd1234.tmp")]
     for path in (
@@ -72,7 +72,7 @@ def test_left_overs_go_and_what_others_keep_in_the_runs_folder_stays(files: Path
     assert not any(path.exists() for path in (*ours, Path("run/.bundle.abcd1234")))
 
 
-def test_a_finished_run_goes_on_when_its_limit_is_raised(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finished_run_resumes_when_its_limit_is_raised(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [*FILES, "data.root=text"]
     assert run([*command, "trainer.max_steps=4"]) == 0
     capsys.readouterr()
@@ -86,14 +86,14 @@ def test_a_finished_run_goes_on_when_its_limit_is_raised(files: Path, capsys: py
     assert yaml.safe_load(Path("run/config.yaml").read_text())["trainer"]["max_steps"] == 8
 
 
-def test_more_patience_lets_a_stopped_run_go_on(files: Path) -> None:
+def test_a_run_stopped_early_resumes_with_more_patience(files: Path) -> None:
     command = [*FILES, "data.root=text", "optimizer.lr=0", "trainer.val_check_interval=1"]
     for patience, updates in ((2, 3), (2, 3), (3, 4), ("null", 8)):
         assert run([*command, f"callbacks.patience={patience}"]) == 0
         assert json.loads(Path("run/metrics.json").read_text())["training"]["updates"] == updates
 
 
-def test_other_data_of_the_same_name_is_refused(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_whose_corpus_has_changed_is_refused(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [*FILES, "data.root=text", "data.concatenation.train=1"]
     assert run([*command, "trainer.max_steps=4"]) == 0
     before = Path("run/metrics.json").read_text()
@@ -105,7 +105,7 @@ def test_other_data_of_the_same_name_is_refused(files: Path, capsys: pytest.Capt
     assert Path("run/metrics.json").read_text() == before
 
 
-def test_a_corpus_may_move(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_whose_corpus_has_moved_is_accepted(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*FILES, "data.root=text", "trainer.max_steps=4"]) == 0
     files.rename("text, moved é")
     capsys.readouterr()
@@ -116,13 +116,13 @@ def test_a_corpus_may_move(files: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert json.loads(Path("run/metrics.json").read_text())["training"]["updates"] == 5
 
 
-def test_a_mended_setting_is_taken_where_nothing_was_trained(files: Path) -> None:
+def test_a_run_without_a_checkpoint_takes_new_settings(files: Path) -> None:
     assert run([*FILES, "data.root=text", "tokenizer.vocabulary=265"]) == 2
     assert Path("run/config.yaml").exists()
     assert run([*FILES, "data.root=text", "test_splits=[]", "trainer.max_steps=1"]) == 0
 
 
-def test_a_finished_run_is_scored_on_what_is_asked_for_later(files: Path) -> None:
+def test_a_finished_run_is_scored_on_further_test_sets(files: Path) -> None:
     for language in ("en", "de"):
         (files / f"more.{language}").write_text((files / f"test.{language}").read_text())
     more = "+data.corpus.splits.more='more.{language}'"
@@ -138,7 +138,7 @@ def test_a_finished_run_is_scored_on_what_is_asked_for_later(files: Path) -> Non
     assert metrics["splits"]["test"]["comet"] == marked
 
 
-def test_an_older_run_lacks_younger_keys(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_without_newer_keys_resumes(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [*FILES, "data.root=text", "test_splits=[]"]
     assert run([*command, "trainer.max_steps=4"]) == 0
     settings = yaml.safe_load(Path("run/config.yaml").read_text())
@@ -151,7 +151,7 @@ def test_an_older_run_lacks_younger_keys(files: Path, capsys: pytest.CaptureFixt
     assert run(command) == 0
 
 
-def test_a_segment_beyond_the_learned_positions_is_named_at_once(
+def test_a_segment_longer_than_learned_positions_is_refused_before_training(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (files / "test.en").write_text("1 2 3\n" * 4 + "4 " * 50 + "\n" + "5\n" * 8)
@@ -166,7 +166,7 @@ def test_a_segment_beyond_the_learned_positions_is_named_at_once(
     assert "data.max_length=256: the model has positions for 39" in capsys.readouterr().err
 
 
-def test_what_hardly_can_be_meant_is_said(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doubtful_settings_give_warnings(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("train", "valid", "test"):
         (files / f"{name}.de").rename(files / f"{name}.zh")
     command = [*FILES, "data.root=text", "data.target_language=zh", "test_splits=[]", "trainer.max_steps=1"]
@@ -177,7 +177,7 @@ def test_what_hardly_can_be_meant_is_said(files: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("batches, warned", [(1, False), (2, True)])
-def test_an_epoch_longer_than_the_training_is_said(
+def test_validation_due_after_the_last_update_gives_a_warning(
     batches: int, warned: bool, files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """200 pairs in batches of 10 are 20 an epoch."""
@@ -188,6 +188,6 @@ def test_an_epoch_longer_than_the_training_is_said(
     assert (said in capsys.readouterr().err) == warned
 
 
-def test_a_number_is_no_files_name(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_number_as_file_name_is_refused(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*FILES, "data.root=text", "data.test=2016"]) == 2
     assert "split 'test': 2016 is not a file's name" in capsys.readouterr().err

@@ -44,7 +44,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     os.chdir(before)
 
 
-def test_a_comparison_leaves_scored_runs_and_a_report(study: Path) -> None:
+def test_compare_writes_scored_runs_and_a_report(study: Path) -> None:
     for name in WIDTHS:
         folder = study / f"{name}-seed1"
         metrics = json.loads((folder / "metrics.json").read_text())
@@ -62,7 +62,7 @@ def test_a_comparison_leaves_scored_runs_and_a_report(study: Path) -> None:
     assert all(name in html for name in WIDTHS)
 
 
-def test_a_second_comparison_trains_nothing(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_again_trains_nothing(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.stat().st_mtime_ns for path in study.rglob("*.ckpt")}
     assert run(COMPARE) == 0
     printed = capsys.readouterr()
@@ -71,7 +71,7 @@ def test_a_second_comparison_trains_nothing(study: Path, capsys: pytest.CaptureF
     assert {path: path.stat().st_mtime_ns for path in study.rglob("*.ckpt")} == before
 
 
-def test_a_run_is_not_taken_over_by_other_settings(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_train_refuses_a_run_with_other_settings(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["train", "model=rnn", *WIDTHS["rnn"], *SMALL, "run_dir=study/rnn-seed1"]
     assert run([*command, "optimizer.lr=0.5"]) == 2
     assert "optimizer.lr: 0.001 -> 0.5" in capsys.readouterr().err
@@ -80,7 +80,7 @@ def test_a_run_is_not_taken_over_by_other_settings(study: Path, capsys: pytest.C
     assert run(command) == 0
 
 
-def test_evaluation_repeats_the_scores_of_training(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluate_repeats_the_scores_of_training(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = study / "bahdanau-seed1"
     recorded = json.loads((folder / "metrics.json").read_text())["splits"]["test"]
     compared = ("bleu", "chrf", "ter", "nll", "alignment_error_rate", "by_length", "length_ratio")
@@ -90,7 +90,9 @@ def test_evaluation_repeats_the_scores_of_training(study: Path, capsys: pytest.C
         assert {key: scores[key] for key in compared} == {key: recorded[key] for key in compared}
 
 
-def test_what_translate_writes_scores_the_same(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluate_of_translated_lines_repeats_the_scores_of_the_run(
+    study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = study / "transformer-seed1"
     output = study.parent / "out.txt"
     command = ["translate", f"checkpoint={folder}", f"input={folder / 'test.src.txt'}", f"output={output}"]
@@ -104,14 +106,14 @@ def test_what_translate_writes_scores_the_same(study: Path, capsys: pytest.Captu
     assert all(scores[key] == recorded[key] for key in ("bleu", "chrf", "ter", "by_length"))
 
 
-def test_an_outside_system_joins_the_report(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_includes_an_external_system(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reference = study / "rnn-seed1" / "test.ref.txt"
     assert run(["report", "runs=study", "output=other", f"hypotheses={{perfect: {reference}}}", "baseline=rnn"]) == 0
     assert "| perfect" in capsys.readouterr().out
     assert (study.parent / "other" / "report.html").is_file()
 
 
-def test_hypotheses_do_not_pass_for_a_trained_system(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_refuses_hypotheses_named_like_a_run(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reference = study / "rnn-seed1" / "test.ref.txt"
     assert run(["report", "runs=study", "output=other", f"hypotheses={{rnn: {reference}}}"]) == 2
     assert "rnn is the name of a trained system and of hypotheses" in capsys.readouterr().err
@@ -119,7 +121,7 @@ def test_hypotheses_do_not_pass_for_a_trained_system(study: Path, capsys: pytest
     assert "runs= names no folder" in capsys.readouterr().err
 
 
-def test_damaged_scores_are_named(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_metrics_are_refused_by_name(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = study / "rnn-seed1" / "metrics.json"
     whole = path.read_bytes()
     path.write_bytes(whole[:200])
@@ -134,7 +136,7 @@ def test_damaged_scores_are_named(study: Path, capsys: pytest.CaptureFixture[str
         path.write_bytes(whole)
 
 
-def test_word_counts_are_of_the_words_that_reports_look_up(study: Path) -> None:
+def test_word_counts_use_the_words_of_the_report(study: Path) -> None:
     counts = json.loads((study / "rnn-seed1" / "word_counts.json").read_text())
     assert counts["."] >= 100 and not any(word.endswith(".") for word in counts if word != ".")
 
@@ -148,7 +150,7 @@ def first_valid_nll(folder: Path) -> float:
 
 
 @pytest.mark.parametrize("model", WIDTHS)
-def test_a_trained_model_is_trained_further(
+def test_train_from_a_checkpoint_fine_tunes_it(
     model: str, study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """At a rate of 0 weights and tokenizers stay the first model's; its settings need not be given again."""
@@ -170,7 +172,7 @@ def test_a_trained_model_is_trained_further(
 
 
 @pytest.mark.parametrize("options", [[], ["tokenizer.sampling=0.1"]], ids=["usual", "sampled"])
-def test_a_start_helps_and_is_not_needed_once_begun(options: list[str], study: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_is_not_needed_to_resume_fine_tuning(options: list[str], study: Path, tmp_path: Path) -> None:
     start = tmp_path / "start"
     shutil.copytree(study / "bahdanau-seed1" / "bundle", start)
     command = [*TUNE, *options, f"checkpoint={start}"]
@@ -185,7 +187,9 @@ def test_a_start_helps_and_is_not_needed_once_begun(options: list[str], study: P
     assert run([*command, f"run_dir={tmp_path / 'parts'}"]) == 0
 
 
-def test_a_comparison_with_a_start_says_so(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_names_the_checkpoint_of_fine_tuned_runs(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     wide = ", ".join(f'"{text}"' for text in WIDTHS["bahdanau"])
     systems = f'systems={{new: [{wide}], tuned: ["checkpoint={study / "bahdanau-seed1"}"]}}'
     assert run(["compare", *SMALL, systems, f"run_dir={tmp_path}"]) == 0
@@ -197,7 +201,7 @@ def test_a_comparison_with_a_start_says_so(study: Path, tmp_path: Path, capsys: 
     assert [effect["setting"] for effect in report["effects"]] == ["checkpoint"]
 
 
-def test_a_started_run_has_a_name_of_its_own(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fine_tuned_run_is_named_after_its_checkpoint(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*TUNE, "test_splits=[]", "trainer.max_steps=1"]) == 0
     assert (study.parent / "runs/grammar-seed1-from-bahdanau-seed1/metrics.json").is_file()
 
@@ -211,7 +215,7 @@ def test_a_started_run_has_a_name_of_its_own(study: Path, capsys: pytest.Capture
         ([*WIDTHS["bahdanau"], "model/attention/score=dot"], ["score", "AdditiveScore"]),
     ],
 )
-def test_a_start_that_does_not_fit_is_refused_before_anything_is_written(
+def test_a_checkpoint_with_other_settings_is_refused_before_writing(
     overrides: list[str], words: list[str], study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "refused"
@@ -223,13 +227,13 @@ def test_a_start_that_does_not_fit_is_refused_before_anything_is_written(
     assert not folder.exists()
 
 
-def test_what_is_no_checkpoint_is_refused(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_train_refuses_a_path_without_a_checkpoint(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for path in ("nowhere", "."):
         assert run(["translate", f"checkpoint={path}"]) == 2
         assert "error: checkpoint=" in capsys.readouterr().err
 
 
-def test_a_dry_run_keeps_nothing(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_writes_no_run(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["train", "model=rnn", *WIDTHS["rnn"], *SMALL, "run_dir=looked", "dry_run=true"]
     assert run(command) == 0
     printed = capsys.readouterr().out
@@ -240,7 +244,7 @@ def test_a_dry_run_keeps_nothing(study: Path, capsys: pytest.CaptureFixture[str]
     assert not Path("looked").exists()
 
 
-def test_the_module_runs_as_a_program() -> None:
+def test_python_m_seq2seq_runs_the_command_line() -> None:
     command = [sys.executable, "-m", "seq2seq", "train", "model=nothing"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2 and done.stdout == ""

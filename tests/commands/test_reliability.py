@@ -20,8 +20,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def told(place: Path) -> dict[str, Any]:
-    """What became of every scenario."""
+def outcomes(place: Path) -> dict[str, Any]:
+    """Outcome of every scenario of children.py."""
     process = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("children.py"))],
         capture_output=True,
@@ -49,28 +49,28 @@ def without_clocks(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("where", ["corpus", "tokenizer", "ids", "scoring"])
-def test_sigterm_outside_of_training_has_the_same_exit_status(told: dict[str, Any], where: str) -> None:
-    ended = told["one run"][f"stopped in {where}"]
+def test_sigterm_outside_the_training_loop_ends_with_75(outcomes: dict[str, Any], where: str) -> None:
+    ended = outcomes["one run"][f"stopped in {where}"]
     assert ended["status"] == 75
     assert ended["said"].splitlines()[-1].startswith("stopped by SIGTERM; what is done is kept")
 
 
-def test_two_trainings_do_not_share_a_folder(told: dict[str, Any]) -> None:
-    first, second = error(told["one run"]["second start"])
+def test_a_second_training_in_one_folder_is_refused(outcomes: dict[str, Any]) -> None:
+    first, second = error(outcomes["one run"]["second start"])
     assert first.startswith("error: run is in use by process ") and "run_dir=" in second
-    assert told["one run"]["second start wrote"] == []
-    assert told["one run"]["killed"]["status"] == -9
+    assert outcomes["one run"]["second start wrote"] == []
+    assert outcomes["one run"]["killed"]["status"] == -9
 
 
-def test_a_disk_that_fills_up_is_told_in_two_lines(told: dict[str, Any]) -> None:
-    first, second = error(told["one run"]["full disk"])
+def test_a_full_disk_is_reported_in_two_lines(outcomes: dict[str, Any]) -> None:
+    first, second = error(outcomes["one run"]["full disk"])
     assert first.startswith("error: cannot write the checkpoint run/checkpoints/") and first.endswith("File too large")
     assert second.startswith("The last good checkpoint stands")
 
 
-def test_after_all_that_the_run_is_finished_and_nothing_is_done_twice(told: dict[str, Any], place: Path) -> None:
+def test_a_run_is_finished_once_after_signals_and_a_damaged_checkpoint(outcomes: dict[str, Any], place: Path) -> None:
     """The last checkpoint was damaged before training went on; the best took its place, and that was said."""
-    found = told["one run"]
+    found = outcomes["one run"]
     assert (
         "run/checkpoints/last.ckpt: File is not a zip file; going on from best.ckpt"
         in (found["stopped in scoring"]["said"])
@@ -81,9 +81,9 @@ def test_after_all_that_the_run_is_finished_and_nothing_is_done_twice(told: dict
     assert (place / "run/metrics.json").is_file()
 
 
-def test_a_comparison_killed_again_and_again_ends_as_one_that_never_was(told: dict[str, Any], place: Path) -> None:
+def test_a_comparison_killed_many_times_equals_an_uninterrupted_one(outcomes: dict[str, Any], place: Path) -> None:
     """Its folder's name holds a quote, blanks, an equals sign, a comma, braces and a dollar sign."""
-    found = told["comparison"]
+    found = outcomes["comparison"]
     assert set(found["killed"]) <= {-9, 0} and found["killed"].count(-9) >= 5
     assert found["whole"]["status"] == found["last start"]["status"] == 0, found["last start"]["said"]
     (study,) = (path.parent for path in place.glob("*/report.html") if path.parent.name != "whole")
@@ -98,14 +98,12 @@ def test_a_comparison_killed_again_and_again_ends_as_one_that_never_was(told: di
             assert weights[0] == weights[1]
 
 
-def test_two_comparisons_do_not_share_a_folder(told: dict[str, Any]) -> None:
-    assert "is in use by process" in error(told["comparison"]["second start"])[0]
+def test_a_second_comparison_in_one_folder_is_refused(outcomes: dict[str, Any]) -> None:
+    assert "is in use by process" in error(outcomes["comparison"]["second start"])[0]
 
 
-def test_what_fails_in_a_comparison_is_told_at_its_end_and_keeps_nothing_else_back(
-    told: dict[str, Any], place: Path
-) -> None:
-    lines = error(told["failing"])
+def test_failed_systems_are_reported_after_the_others_have_finished(outcomes: dict[str, Any], place: Path) -> None:
+    lines = error(outcomes["failing"])
     assert [line.split(": ")[1] for line in lines[:2]] == ["rnn-seed1", "bahdanau-seed1"]
     assert all("no training pair is left" in line for line in lines[:2])
     assert lines[2].startswith("error: not finished: rnn-seed1, bahdanau-seed1")
@@ -114,16 +112,16 @@ def test_what_fails_in_a_comparison_is_told_at_its_end_and_keeps_nothing_else_ba
 
 
 @pytest.mark.parametrize("name, status", [("SIGTERM", 75), ("SIGINT", 130), ("SIGKILL", -9)])
-def test_a_signal_to_a_comparison_saves_and_ends_its_workers(told: dict[str, Any], name: str, status: int) -> None:
-    ended = told[name]
+def test_a_signal_to_a_comparison_saves_and_ends_its_workers(outcomes: dict[str, Any], name: str, status: int) -> None:
+    ended = outcomes[name]
     assert ended["status"] == status
     for run in ("rnn", "bahdanau"):
         assert f"{run}-seed1: stopped by SIGTERM and saved at update" in ended["said"]
 
 
-def test_processes_of_one_training_are_started_from_the_command_line(told: dict[str, Any], place: Path) -> None:
+def test_a_sweep_with_two_devices_trains_each_run_with_two_processes(outcomes: dict[str, Any], place: Path) -> None:
     """A sweep of two trainings with two processes each: one speaks, one folder each, and the same result."""
-    ended = told["several processes"]
+    ended = outcomes["several processes"]
     assert ended["status"] == 0, ended["said"]
     metrics = [json.loads((place / name / "metrics.json").read_text()) for name in ("first", "second")]
     assert without_clocks(metrics[0]["training"]) == without_clocks(metrics[1]["training"])

@@ -63,7 +63,7 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "seq2seq", *arguments]
 
 
-def test_as_many_lines_out_as_in_whatever_they_hold() -> None:
+def test_translate_writes_one_line_per_input_line_for_any_bytes() -> None:
     done = subprocess.run(
         command("translate", BUNDLE, "window=5", "threads=1", *QUICK),
         input=b"\n".join(DIRTY),
@@ -82,7 +82,7 @@ def test_as_many_lines_out_as_in_whatever_they_hold() -> None:
     assert "Traceback" not in notes and "\r" not in notes
 
 
-def test_a_closed_pipe_ends_it_quietly() -> None:
+def test_translate_into_a_closed_pipe_ends_without_an_error() -> None:
     write(Path("many.txt"), TEXTS * 40)
     line = " ".join(command("translate", BUNDLE, "threads=1", *QUICK)) + " < many.txt | head -1"
     done = subprocess.run(["bash", "-c", f"{line}; exit ${{PIPESTATUS[0]}}"], capture_output=True, timeout=300)
@@ -91,7 +91,7 @@ def test_a_closed_pipe_ends_it_quietly() -> None:
     assert done.stderr == b""
 
 
-def test_shards_are_resumed_and_joined(capfd: pytest.CaptureFixture[str]) -> None:
+def test_join_refuses_unfinished_shards_and_joins_resumed_ones(capfd: pytest.CaptureFixture[str]) -> None:
     shards = [BUNDLE, "input=in.txt", "output=out.txt", "shard.count=3"]
     assert run(["translate", "-m", *shards, "shard.index=0,2"]) == 0
     join = ["translate", "output=out.txt", "shard.count=3", "join=true"]
@@ -113,19 +113,19 @@ def test_shards_are_resumed_and_joined(capfd: pytest.CaptureFixture[str]) -> Non
     assert Path("out.txt").read_text() == "".join(f"{one['text']}\n" for one in KNOWN)
 
 
-def test_shards_by_processes_of_joblib_join_to_what_one_process_writes() -> None:
+def test_shards_translated_by_joblib_join_to_the_output_of_one_process() -> None:
     arguments = [BUNDLE, "input=in.txt", "output=out.txt", "shard.count=2", "shard.index=0,1", "threads=1"]
     assert run(["translate", "-m", *arguments, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]) == 0
     assert run(["translate", "output=out.txt", "shard.count=2", "join=true"]) == 0
     assert Path("out.txt").read_text() == "".join(f"{one['text']}\n" for one in KNOWN)
 
 
-def test_shards_are_spread_over_gpus_by_their_number() -> None:
+def test_device_can_refer_to_the_shard_number() -> None:
     config = compose("translate", ["checkpoint=run", "shard.count=2", "shard.index=1", "device='cuda:${shard.index}'"])
     assert config.device == "cuda:1"
 
 
-def test_one_process_at_a_time_writes_an_output(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_process_writing_one_output_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """Neither from the start nor resuming; and the lock goes with a process that is killed."""
     write(Path("out.txt"), ["one", "two"])
     code = (
@@ -143,7 +143,7 @@ def test_one_process_at_a_time_writes_an_output(capsys: pytest.CaptureFixture[st
     assert run(["translate", BUNDLE, "input=in.txt", "output=/dev/null"]) == 0
 
 
-def test_json_lines_and_the_scores_that_score_gives_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_score_of_json_lines_repeats_their_scores(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["translate", BUNDLE, "input=in.txt", "output=out.jsonl", "format=jsonl", "n_best=2"]) == 0
     records = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
     assert [one["line"] for one in records] == list(range(30))
@@ -166,7 +166,7 @@ def test_json_lines_and_the_scores_that_score_gives_them(capsys: pytest.CaptureF
     assert "out.jsonl:1" in capsys.readouterr().err
 
 
-def test_the_average_of_a_model_with_itself_translates_the_same() -> None:
+def test_average_of_a_model_with_itself_translates_the_same() -> None:
     twice = f"checkpoints=[{KEPT / 'bundle'},{KEPT / 'bundle'}]"
     assert run(["average", twice, "output=mean"]) == 0
     assert run(["translate", "checkpoint=mean", "input=in.txt", "output=out.txt"]) == 0
@@ -174,7 +174,7 @@ def test_the_average_of_a_model_with_itself_translates_the_same() -> None:
     assert run(["average", twice, "output=mean"]) == 2
 
 
-def test_checkpoints_are_averaged_one_at_a_time(
+def test_average_holds_one_further_checkpoint_at_a_time(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     loaded: list[weakref.ref[Any]] = []
@@ -236,7 +236,7 @@ def test_an_exported_bundle_translates_the_same(capsys: pytest.CaptureFixture[st
         (["join=true", "output=o"], "needs shard.count"),
     ],
 )
-def test_what_cannot_work_is_said_in_a_line(
+def test_translate_refuses_impossible_arguments_and_changes_no_file(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("link.txt").symlink_to("in.txt")
@@ -258,7 +258,9 @@ def test_what_cannot_work_is_said_in_a_line(
         (["quantization=int8"], "format=ctranslate2"),
     ],
 )
-def test_exports_that_cannot_work(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_export_refuses_impossible_arguments(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["export", BUNDLE, "output=out", *arguments]) == 2
     assert message in capsys.readouterr().err
     assert not Path("out").exists()
@@ -272,7 +274,7 @@ class Surprise:
 
 
 @pytest.mark.parametrize("trick", ["target", "pickled weights", "pickled checkpoint"])
-def test_bundles_from_strangers_execute_nothing(trick: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_malicious_bundle_executes_nothing(trick: str, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(KEPT / "bundle", "stranger")
     checkpoint = "stranger"
     if trick == "target":
@@ -289,7 +291,7 @@ def test_bundles_from_strangers_execute_nothing(trick: str, capsys: pytest.Captu
     assert not Path("executed").exists()
 
 
-def test_the_progress_line_wipes_itself(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_progress_line_is_erased_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
     with Progress(True) as progress:
         progress(LineCounts(lines=1234, seconds=2.0))
     assert capsys.readouterr().err == "\r\x1b[K1,234 lines, 617.0 per second\r\x1b[K"
