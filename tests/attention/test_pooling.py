@@ -32,6 +32,7 @@ def test_kernel_regression_by_hand(learned):
         assert prediction[0, row].item() == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_script_draws_and_a_learned_width_fits_best(tmp_path, capsys):
     runpy.run_path(str(SCRIPT))["main"](["--output", str(tmp_path / "pooling.png")])
     printed = capsys.readouterr().out

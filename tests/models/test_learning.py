@@ -1,4 +1,4 @@
-"""Every combination in conf/ learns: in small what `scripts/learning.py` does with longer strings and both tasks."""
+"""Every combination in conf/ learns short strings; `scripts/learning.py` trains them on longer ones, on both tasks."""
 
 import pytest
 import torch
@@ -14,9 +14,16 @@ COPY = [
     "luong score=general alignment=local_monotonic",
     "transformer window=1 positions=rotary norm=pre",
 ]
+QUICK = {combination.model: combination for combination in reversed(ALL) if not combination.cannot}
+"""One combination of each model, which is not marked slow."""
 
 
-def test_no_model_is_left_out():
+def parameter(combination: Combination):
+    slow = [] if combination in QUICK.values() else [pytest.mark.slow]
+    return pytest.param(combination, id=combination.name, marks=slow)
+
+
+def test_combinations_include_every_model():
     assert {combination.model for combination in ALL} == set(groups()["model"])
     assert len({combination.name for combination in ALL}) == len(ALL)
 
@@ -34,16 +41,18 @@ def learns(model: torch.nn.Module, task: str, longest: int, total: int, goal: fl
     return any(exact_match(model, batch) >= goal for update in training if update % 25 == 0)
 
 
-@pytest.mark.parametrize("combination", [c for c in ALL if not c.cannot], ids=lambda c: c.name)
+@pytest.mark.parametrize("combination", [parameter(c) for c in ALL if not c.cannot])
 def test_learns_to_reverse(build_model, combination):
     assert learns(small(build_model, combination), "reverse", longest=2, total=200, goal=0.9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("combination", [c for c in ALL if c.name in COPY], ids=lambda c: c.name)
 def test_learns_to_copy(build_model, combination):
     assert learns(small(build_model, combination), "copy", longest=3, total=400, goal=THRESHOLD)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("combination", [c for c in ALL if c.cannot], ids=lambda c: c.name)
 def test_a_model_that_does_not_see_order_cannot(build_model, combination):
     """It answers a string and its reverse alike, so that at most one of the two answers is right."""
