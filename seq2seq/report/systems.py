@@ -42,7 +42,7 @@ def group(results: Sequence[Result], notes: list[str]) -> list[System]:
         members.append(result)
         if members[0].external != result.external:
             raise UserError(
-                f"{result.name} is the name of a trained system and of an external system's hypotheses\n"
+                f"{result.name} is the name of a trained system and of hypotheses by an external system\n"
                 "Rename the file."
             )
     labelled: dict[str, list[list[Result]]] = {}

@@ -116,7 +116,7 @@ def test_report_includes_an_external_system(study: Path, capsys: pytest.CaptureF
 def test_report_refuses_hypotheses_named_like_a_run(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reference = study / "rnn-seed1" / "test.ref.txt"
     assert run(["report", "runs=study", "output=other", f"hypotheses={{rnn: {reference}}}"]) == 2
-    assert "rnn is the name of a trained system and of hypotheses" in capsys.readouterr().err
+    assert "rnn is the name of a trained system and of hypotheses by an external system" in capsys.readouterr().err
     assert run(["report", "runs=[]"]) == 2
     assert "runs= names no folder" in capsys.readouterr().err
 
@@ -168,7 +168,7 @@ def test_train_from_a_checkpoint_fine_tunes_it(
     assert (metrics["checkpoint"], metrics["model"]) == (start, model)
     assert f"Trained further from: {start}" in (folder / "bundle" / "README.md").read_text()
     assert run(["report", f"runs={folder}", f"output={tmp_path}"]) == 0
-    assert f"tuned went on from {start}" in (tmp_path / "report.md").read_text()
+    assert f"tuned was trained further from {start}" in (tmp_path / "report.md").read_text()
 
 
 @pytest.mark.parametrize("options", [[], ["tokenizer.sampling=0.1"]], ids=["usual", "sampled"])
@@ -196,7 +196,7 @@ def test_report_names_the_checkpoint_of_fine_tuned_runs(
     report = json.loads((tmp_path / "report.json").read_text())
     assert {system["name"] for system in report["systems"]} == {"new", "tuned"}
     assert [note.partition(";")[0] for note in report["notes"]] == [
-        f"tuned-seed1 went on from {study / 'bahdanau-seed1'}"
+        f"tuned-seed1 was trained further from {study / 'bahdanau-seed1'}"
     ]
     assert [effect["setting"] for effect in report["effects"]] == ["checkpoint"]
 
