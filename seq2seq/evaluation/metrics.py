@@ -87,10 +87,26 @@ METRICS = {
             rising=False,
             quick=False,
         ),
+        Metric(
+            "chrfpp",
+            "chrF++",
+            "F-score of character n-grams and of words and word pairs",
+            lambda tokenize, lowercase, references: ChrfScorer(lowercase, word_order=2),
+        ),
+        Metric(
+            "charbleu",
+            "charBLEU",
+            "BLEU of single characters",
+            lambda tokenize, lowercase, references: None if tokenize == "char" else BleuScorer("char", lowercase),
+        ),
         Metric("comet", "COMET", "Learned metric, on its model's own scale", None, digits=3),
     )
 }
-"""By key, in the order in which they are shown."""
+"""By key, in the order in which they are shown.
+
+charBLEU stands for spBLEU, BLEU of subwords: that downloads its SentencePiece model, while characters need nothing and
+compare text in any language, with spaces or without. It is left out where tokenize=char makes BLEU the same.
+"""
 
 PRIMARY = METRICS["bleu"]
 """Chooses checkpoints and orders reports; retention, parts of segments and beams are measured by it."""

@@ -338,3 +338,23 @@ def test_every_metric_of_the_table_is_scored_by_length_tested_and_summed_up(metr
     assert (metric.key in sentence_scores({"x": hypotheses}, References(references))["x"]) is metric.quick
     worst = evaluate_texts(["x"] * 20, references, sources, samples=2)[metric.key]["score"]
     assert (worst < result[metric.key]["score"]) is metric.rising
+
+
+@pytest.mark.parametrize(("lowercase", "tokenize"), [(False, "13a"), (True, "none"), (False, "zh")])
+def test_chrfpp_and_charbleu_are_sacrebleus(lowercase, tokenize):
+    hypotheses, references, sources = texts(30)
+    shouted = [text.upper() for text in hypotheses]
+    result = evaluate_texts(shouted, references, sources, tokenize=tokenize, lowercase=lowercase, samples=10)
+    for key, metric in (
+        ("chrfpp", CHRF(word_order=2, lowercase=lowercase)),
+        ("charbleu", BLEU(tokenize="char", lowercase=lowercase, force=True)),
+    ):
+        assert result[key]["score"] == pytest.approx(metric.corpus_score(shouted, [references]).score, abs=1e-9)
+        assert result[key]["signature"] == metric.get_signature().format()
+
+
+def test_charbleu_is_left_out_where_bleu_is_of_characters():
+    hypotheses, references, sources = texts(12)
+    result = evaluate_texts(hypotheses, references, sources, tokenize="char", samples=10)
+    assert result["charbleu"] is None and "charbleu" not in result["by_length"][0]
+    assert "charBLEU" not in summary(result)
