@@ -151,11 +151,12 @@ def greatest_lengths(program: ExportedProgram, inputs: Mapping[str, Axes]) -> di
     limits: dict[str, int] = {}
     found = {node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"}
     values = [found[name] for name in program.graph_signature.user_inputs]
+    ranges = {str(symbol): lengths for symbol, lengths in program.range_constraints.items()}
     for (name, axes), value in zip(inputs.items(), values, strict=True):
         for size, axis in zip(value.shape, axes, strict=True):
             if not isinstance(axis, str):
                 continue
-            lengths = program.range_constraints[size.node.expr]
+            lengths = ranges[str(size)]
             if lengths.lower > 2:
                 raise ValueError(f"it leaves no length below {lengths.lower} for {axis} of {name}")
             if lengths.upper < NO_LIMIT:

@@ -1,26 +1,21 @@
-"""Listening, and stopping without losing what was accepted."""
+"""Listening, and stopping once every accepted request is answered."""
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import socket
-import struct
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from seq2seq.errors import UserError
+from seq2seq.serving.connections import Connections
 from seq2seq.serving.request_limits import Limits
 
-RESET = struct.pack("ii", 1, 0)
-"""SO_LINGER: on, for no seconds."""
 SPARE = 8
-"""So many more connections than requests under way may be open, at least: they are what `middleware.Admission`
-answers."""
+"""Connections that may be open beyond those of requests in progress: `middleware.Admission` answers them."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -40,76 +35,14 @@ def address(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-class Impatient(H11Protocol):
-    """HTTP that does not wait for ever: uvicorn limits how long a connection may idle, `middleware.BodyLimit` how long
-    a body may take, and this the rest. A connection is closed if `seconds` after it was made, or after the answer
-    before, the next request's head has not arrived; or if its client takes nothing of an answer for so long."""
-
-    def __init__(self, seconds: float, *arguments: Any, **keywords: Any) -> None:
-        super().__init__(*arguments, **keywords)
-        self.seconds = seconds
-        self.head: asyncio.TimerHandle | None = None
-        self.answer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._await_head()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._await_head()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        self._await_head()
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._await_reader(self.transport.get_write_buffer_size())
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self._stop_waiting_for_reader()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self._stop_waiting_for_head()
-        self._stop_waiting_for_reader()
-
-    def _await_head(self) -> None:
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._stop_waiting_for_head()
-        elif self.head is None and not self.transport.is_closing():
-            self.head = self.loop.call_later(self.seconds, self.transport.close)
-
-    def _stop_waiting_for_head(self) -> None:
-        if self.head is not None:
-            self.head.cancel()
-            self.head = None
-
-    def _await_reader(self, waiting: int) -> None:
-        self.answer = self.loop.call_later(self.seconds, self._check_reader, waiting)
-
-    def _check_reader(self, before: int) -> None:
-        waiting = self.transport.get_write_buffer_size()
-        if waiting < before:
-            self._await_reader(waiting)
-        else:
-            # Otherwise the kernel would keep what its client does not take.
-            self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-            self.transport.abort()
-
-    def _stop_waiting_for_reader(self) -> None:
-        if self.answer is not None:
-            self.answer.cancel()
-            self.answer = None
-
-
 def configuration(app: Callable[..., Any], limits: Limits) -> uvicorn.Config:
-    """uvicorn's settings: at a stop, requests under way have the time that the limits give them."""
-    return uvicorn.Config(
-        app,
-        http=partial(Impatient, limits.seconds),  # type: ignore[arg-type]
+    """uvicorn's settings. After a stop, requests in progress have the time that the limits give them."""
+    connections = Connections(app, limits.seconds)
+    config = uvicorn.Config(
+        connections,
+        http="h11",
+        ws="none",
+        proxy_headers=False,  # which would replace the addresses that `Connections` goes by
         log_level="warning",
         access_log=False,
         lifespan="on",
@@ -117,11 +50,14 @@ def configuration(app: Callable[..., Any], limits: Limits) -> uvicorn.Config:
         timeout_graceful_shutdown=int(limits.seconds) + 5,
         server_header=False,
     )
+    config.load()
+    config.http_protocol_class = partial(connections.protocol, config.http_protocol_class)  # type: ignore[assignment]
+    return config
 
 
 def serve(app: Callable[..., Any], listener: socket.socket, limits: Limits) -> None:
     """Run until SIGINT or SIGTERM; then accept nothing more, answer what was accepted, and return."""
-    # uvicorn hands a signal on after its shutdown, which would end the process with that signal's status.
+    # uvicorn raises the signal again after its shutdown, which would end the process with that signal's status.
     before = {name: signal.signal(name, lambda *_: None) for name in (signal.SIGINT, signal.SIGTERM)}
     try:
         uvicorn.Server(configuration(app, limits)).run(sockets=[listener])
