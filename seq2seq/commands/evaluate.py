@@ -64,14 +64,14 @@ def asked_comet(config: DictConfig) -> Comet | None:
 
 
 def score_files(config: DictConfig, files: list[str], comet: Comet | None) -> dict[str, Any]:
-    from seq2seq.data.readers import read_lines
-    from seq2seq.evaluation.metrics import evaluate_texts
+    from seq2seq.data.texts import read_texts
+    from seq2seq.evaluation.metrics import LEARNED, evaluate_texts
 
-    hypotheses, references, sources = (list(read_lines(Path(path))) for path in files)
+    hypotheses, references, sources = map(read_texts, files)
     tokenize, lowercase = config.tokenize or "13a", bool(config.lowercase)
     scores = evaluate_texts(hypotheses, references, sources, tokenize=tokenize, lowercase=lowercase)
     if comet is not None:
-        scores["comet"] = comet.score(hypotheses, references, sources)
+        scores[LEARNED.key] = comet.score(hypotheses, references, sources)
     return {Path(files[0]).name: scores}
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from seq2seq.data.readers import read_lines
+from seq2seq.data.texts import read_texts
 from seq2seq.errors import UserError
 from seq2seq.evaluation.metrics import PRIMARY, References
 from seq2seq.evaluation.signatures import text_settings
@@ -91,14 +92,14 @@ def collect(folders: str | Path | Sequence[str | Path], systems: Mapping[str, st
         if not Run(root).exists:
             for name, file in hypothesis_files(root):
                 try:
-                    outside[name if name not in outside else str(file)] = _lines(file)
+                    outside[name if name not in outside else str(file)] = read_texts(file)
                 except UserError as error:
                     notes.append(f"{name} was left out: {str(error).splitlines()[0]}")
             results.extend(_bare_test_sets(root) if not results else [])
     for name, path in (systems or {}).items():
         if not Path(path).is_file():
             raise UserError(f"the hypothesis file of {name} is not there: {path}")
-        outside[name] = _lines(Path(path))
+        outside[name] = read_texts(path)
     if not results:
         reason = "; ".join(notes) or "a run has config.yaml and metrics.json in its folder"
         raise UserError(f"no finished run in {', '.join(map(str, roots))}: {reason}")

@@ -82,3 +82,15 @@ def test_a_runs_own_translations_cut_short_are_not_read(tmp_path, make_run, caps
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:3]))
     assert run(["report", f"runs={tmp_path}"]) == 0
     assert "differ in their number of lines; left unread" in capsys.readouterr().err
+
+
+def test_hypotheses_in_json_lines_score_as_the_same_plain_text(tmp_path, make_run, capsys):
+    folder = make_run(tmp_path / "rnn", "rnn", segments=12)
+    lines = (folder / "test.hyp.txt").read_text(encoding="utf-8").splitlines()
+    (tmp_path / "out.jsonl").write_text("".join(json.dumps({"text": line}) + "\n" for line in lines))
+    files = [f"references={folder / 'test.ref.txt'}", f"sources={folder / 'test.src.txt'}"]
+    scores = []
+    for hypotheses in (tmp_path / "out.jsonl", folder / "test.hyp.txt"):
+        assert run(["evaluate", f"hypotheses={hypotheses}", *files]) == 0
+        scores.append(next(iter(json.loads(capsys.readouterr().out).values())))
+    assert scores[0] == scores[1]
