@@ -6,17 +6,18 @@ whenever any text could.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from seq2seq.data import readers
+from seq2seq.data import readers, table_files
 from seq2seq.data.cache import cached_folder, content_key, file_digest
 from seq2seq.data.table import Columns, Table
 from seq2seq.errors import UserError
 
-VERSION = 1
+VERSION = 2
 """Part of every key: raise it when reading changes what a table holds."""
 
 
@@ -101,7 +102,10 @@ class FilesCorpus:
         if "train" not in self._where:
             raise UserError("a corpus needs a training split: set data.train.")
         if not self.root.is_dir():
-            raise UserError(f"data.root={self.root} is not a folder.")
+            beside = "" if self.root.is_absolute() else f" in {Path.cwd()}"
+            raise UserError(
+                f"data.root={self.root} is not a folder{beside}.\nGive data.root=DIR, the folder of the text."
+            )
         if any(self.columns) and all(not isinstance(at, str) or "{language}" in at for at in self._where.values()):
             raise UserError(
                 f"data.source_column={source_column}, data.target_column={target_column}: no split is a table.\n"
@@ -134,13 +138,20 @@ class FilesCorpus:
     def _find(self, split: str, where: str | Sequence[str]) -> tuple[Path, ...]:
         if not isinstance(where, str | Sequence):
             raise UserError(f"split {split!r}: {where} is not a file's name; write it in quotes, as '\"{where}\"'.")
-        if not isinstance(where, str):
-            if len(where) != 2:
-                raise UserError(f"split {split!r}: expected two files, source and target, not {len(where)}.")
-            return tuple(self._existing(path) for path in where)
-        if "{language}" in where:
-            return tuple(self._existing(where.replace("{language}", language)) for language in self._languages)
-        return (self._existing(where),)
+        if isinstance(where, str) and "{language}" not in where:
+            return (self._existing(where),)
+        if isinstance(where, str):
+            where = [where.replace("{language}", language) for language in self._languages]
+        if len(where) != 2:
+            raise UserError(f"split {split!r}: expected two files, source and target, not {len(where)}.")
+        paths = tuple(self._existing(path) for path in where)
+        for path in paths:
+            if _kind(path) in TABLES:
+                raise UserError(
+                    f"split {split!r}: {path} is a table, which holds both sides, where a file of lines must be.\n"
+                    "Give one table a split (join several into one), or rename it if its lines are plain text."
+                )
+        return paths
 
     def _existing(self, name: str) -> Path:
         for ending in readers.COMPRESSIONS:
@@ -158,26 +169,38 @@ class FilesCorpus:
             yield table
         if not rows:
             raise UserError(f"split {split!r} is empty: no lines in {' and '.join(map(str, self._files[split]))}.")
+        for path, digest in zip(self._files[split], self._digests[split], strict=True):
+            if path.name + file_digest(path) != digest:
+                raise UserError(f"{path} changed while it was read.\nStart again when it is complete.")
 
     def read_pairs(self, split: str) -> Iterator[readers.Pair]:
         """The split's pairs straight from the files, in order."""
         paths = self._files[split]
         if len(paths) == 2:
             return readers.read_parallel(*paths)
-        suffixes = [suffix.lower() for suffix in reversed(paths[0].suffixes)]
-        kind = next((suffix for suffix in suffixes if suffix not in readers.COMPRESSIONS), "")
-        read = {
-            ".tsv": readers.read_tsv,
-            ".jsonl": readers.read_json_lines,
-            ".json": readers.read_json_lines,
-            ".parquet": readers.read_parquet,
-        }.get(kind)
+        read = TABLES.get(_kind(paths[0]))
         if read is None:
             raise UserError(
                 f"split {split!r}: {paths[0]} is one file, so it must be .tsv, .jsonl or .parquet.\n"
-                "For two files write NAME.{language} or [SOURCE_FILE,TARGET_FILE]."
+                "For two files write NAME.{language} or [SOURCE_FILE,TARGET_FILE]; for .csv use data=hub."
             )
         return read(paths[0], self.columns, self._languages)
+
+
+TABLES: dict[str | None, Callable[..., Iterator[readers.Pair]] | None] = {
+    ".tsv": table_files.read_tsv,
+    ".jsonl": table_files.read_json_lines,
+    ".json": table_files.read_json_lines,
+    ".parquet": table_files.read_parquet,
+    ".csv": None,
+}
+"""Endings of files that hold both sides, and what reads them."""
+
+
+def _kind(path: Path) -> str | None:
+    """The file's ending, that of its compression left aside."""
+    suffixes = [suffix.lower() for suffix in reversed(path.suffixes)]
+    return next((suffix for suffix in suffixes if suffix not in readers.COMPRESSIONS), None)
 
 
 class HubCorpus:
@@ -229,8 +252,22 @@ class HubCorpus:
 
     @cached_property
     def _folder_digest(self) -> list[str]:
-        files = sorted(path for path in Path(self.path).rglob("*") if path.is_file())
-        return [f"{path.relative_to(self.path)} {file_digest(path)}" for path in files]
+        """Names and contents of the local folder's files; those of the cache, which may lie in it, aside."""
+        own = Path(self.cache_dir).resolve()
+        seen: set[Path] = set()
+        files = []
+        for folder, inner, names in os.walk(self.path, followlinks=True):
+            here = Path(folder)
+            inner[:] = [name for name in inner if (here / name).resolve() not in {own, *seen}]
+            seen.update((here / name).resolve() for name in inner)
+            files += [here / name for name in names if (here / name).is_file()]
+        return [f"{path.relative_to(self.path)} {file_digest(path)}" for path in sorted(files)]
+
+    @cached_property
+    def _prepared(self) -> str:
+        """Folder of the library's own cache: one per content of a local folder, which the library does not check."""
+        folder = Path(self.cache_dir) / "hub"
+        return str(folder / content_key(self._folder_digest) if Path(self.path).is_dir() else folder)
 
     def _source(self, split: str) -> Any:
         if split not in self._loaded:
@@ -251,10 +288,16 @@ class HubCorpus:
         try:
             if any((Path(self.path) / name).is_file() for name in ("dataset_dict.json", "dataset_info.json")):
                 return _saved_split(datasets.load_from_disk(self.path), theirs)
-            prepared = str(Path(self.cache_dir) / "hub")
-            return datasets.load_dataset(
-                self.path, self.name, split=theirs, revision=self.revision, cache_dir=prepared, streaming=streaming
-            )
+            settings: dict[str, Any] = {"name": self.name, "revision": self.revision, "cache_dir": self._prepared}
+            is_csv = hasattr(datasets.load_dataset_builder(self.path, **settings).config, "keep_default_na")
+            if is_csv:
+                settings["keep_default_na"] = False  # "null" and "NA" are text
+            found = datasets.load_dataset(self.path, split=theirs, streaming=streaming, **settings)
+            if is_csv and not streaming:
+                text = datasets.Features({name: datasets.Value("string") for name in found.column_names})
+                if found.features != text:  # "007" is text
+                    found = datasets.load_dataset(self.path, split=theirs, features=text, **settings)
+            return found
         except Exception as error:
             local = Path(self.path).exists() or Path(self.path).is_absolute()
             way_out = (
@@ -270,16 +313,18 @@ class HubCorpus:
 
     def _columns(self, table: Any) -> Iterator[Columns]:
         sides = (("source", self.columns[0], self.source_language), ("target", self.columns[1], self.target_language))
+        missing = table_files.MissingCells(self.path)
         for batch in table.iter(batch_size=readers.BATCH_ROWS):
             columns = {}
             for side, wanted, language in sides:
-                name = readers.find_column(self.path, _names(batch), wanted, language, side)
+                name = table_files.find_column(self.path, _names(batch), wanted, language, side)
                 head, _, inner = name.partition(".")
                 texts = batch[name] if name in batch else [cell and cell[inner] for cell in batch[head]]
                 if not all(isinstance(text, str | None) for text in texts):
                     raise UserError(f"{self.path}: column {name!r} does not hold text.")
-                columns[side] = [readers.clean(text) for text in texts]
+                columns[side] = [missing.clean(text) for text in texts]
             yield columns
+        missing.report()
 
 
 def _reason(error: BaseException) -> str:

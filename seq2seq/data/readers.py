@@ -1,13 +1,12 @@
-"""Reading parallel text: lines and tables, compressed or not, in bounded memory, faults named with file and line."""
+"""Text from lines and JSON lines, compressed or not, in bounded memory; errors name file and line."""
 
 from __future__ import annotations
 
 import gzip
 import json
-import logging
 import lzma
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from itertools import zip_longest
 from pathlib import Path
@@ -17,8 +16,6 @@ import zstandard
 
 from seq2seq.errors import UserError
 
-logger = logging.getLogger(__name__)
-
 Pair = tuple[str, str]
 
 COMPRESSIONS = ("", ".gz", ".xz", ".zst")
@@ -26,8 +23,6 @@ BATCH_ROWS = 10_000
 BATCH_CHARACTERS = 1 << 24
 CHUNK = 1 << 22
 BOM = b"\xef\xbb\xbf"
-
-
 GZIP, XZ, ZSTD = b"\x1f\x8b", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd"
 COMPRESSED = {"gzip": GZIP, "xz": XZ, "zstd": ZSTD, "bzip2": b"BZh91AY&SY", "zip": b"PK\x03\x04"}
 """First bytes of compressed data."""
@@ -164,101 +159,37 @@ def read_parallel(source: Path, target: Path) -> Iterator[Pair]:
             )
         yield a, b
     if count == 0:
-        _check_line_ends(source, a)
-        _check_line_ends(target, b)
+        check_line_ends(source, a)
+        check_line_ends(target, b)
 
 
-def _check_line_ends(path: Path, line: str) -> None:
-    """Raises UserError if the line is many, in a file without line feeds."""
-    if "\r" in line.rstrip("\r"):
-        raise UserError(f"{path}: lines end in CR (\\r), not LF.\nConvert the file with tr '\\r' '\\n' <OLD >NEW.")
+def read_texts(path: Path) -> Iterator[str]:
+    """Texts of a file of any supported form: lines, or the "text" of each JSON object in a .jsonl file.
 
-
-def find_column(
-    path: object, names: Sequence[str], wanted: str | None, language: str, side: str, hint: str = ""
-) -> str:
-    """The column that holds one side: as named, or called after the language, or inside a `translation` column.
-
-    hint: what else the user can do if there is none.
+    `seq2seq translate format=jsonl` writes such objects. Raises UserError as `read_lines`.
     """
-    choices = [wanted] if wanted else [language, f"translation.{language}", side]
-    found = next((choice for choice in choices if choice in names), None)
-    if found is None:
-        raise UserError(
-            f"{path} has no column {' or '.join(map(repr, choices))}; it has {_listed(names)}.\n"
-            f"{hint}Name the column with data.{side}_column=NAME."
-        )
-    if list(names).count(found) > 1:
-        raise UserError(f"{path} has {list(names).count(found)} columns called {found!r}: rename all but one.")
-    return found
-
-
-def _listed(names: Sequence[str]) -> str:
-    """The first names, shortened: a file without a header may hold whole lines, or all of its text, in their place."""
-    shown = [repr(name if len(name) <= 40 else f"{name[:40]}...") for name in names[:10]]
-    return ", ".join(shown) + (f" and {len(names) - 10} more" if len(names) > 10 else "") if shown else "none"
-
-
-def read_tsv(path: Path, columns: tuple[str | None, str | None], languages: tuple[str, str]) -> Iterator[Pair]:
-    """Tab-separated values with a header line. Quotes mean nothing; a field cannot hold a tab or a line end."""
+    suffixes = [suffix for suffix in path.suffixes if suffix not in COMPRESSIONS]
     lines = read_lines(path)
-    header = next(lines, "")
-    _check_line_ends(path, header)
-    names = header.split("\t")
-    hint = f"The first line of a TSV names its columns: put {languages[0]}<TAB>{languages[1]} on top. "
-    left = names.index(find_column(path, names, columns[0], languages[0], "source", hint))
-    right = names.index(find_column(path, names, columns[1], languages[1], "target", hint))
-    quoted = False
-    for number, line in enumerate(lines, start=2):
-        fields = line.split("\t")
-        if len(fields) != len(names):
-            raise UserError(
-                f"{path}, line {number}: {len(fields)} fields where the header has {len(names)}.\n"
-                "A text cannot hold a tab or a line end: put spaces in their place."
-            )
-        if not quoted and '""' in line and (_is_quoted(fields[left]) or _is_quoted(fields[right])):
-            quoted = True
-            logger.warning(
-                "%s, line %d: a quoted field is taken with its quotes; let what quotes fields write .jsonl or .parquet",
-                path,
-                number,
-            )
-        yield fields[left], fields[right]
-
-
-def _is_quoted(field: str) -> bool:
-    """Whether it looks as the csv module and pandas write a text that holds quotes."""
-    return field.startswith('"') and field.endswith('"') and '""' in field[1:-1]
-
-
-def read_json_lines(path: Path, columns: tuple[str | None, str | None], languages: tuple[str, str]) -> Iterator[Pair]:
-    """One JSON object a line; `a.b` names the value of "b" inside that of "a"; null is empty text."""
-    names: tuple[str, str] | None = None
-    for number, line in enumerate(read_lines(path), start=1):
-        if not line.strip():
-            continue
+    if not suffixes or suffixes[-1].lower() != ".jsonl":
+        yield from lines
+        return
+    for number, line in enumerate(lines, start=1):
         where = f"{path}, line {number}"
-        try:
-            record = _flatten(json.loads(line, object_pairs_hook=_unique))
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{where}: not a JSON object ({error}).") from error
-        if names is None:
-            found = list(record)
-            if record.get("translation", where) is None:
-                found += [f"translation.{language}" for language in languages]
-            names = (
-                find_column(where, found, columns[0], languages[0], "source"),
-                find_column(where, found, columns[1], languages[1], "target"),
-            )
-        texts = []
-        for name in names:
-            value = record.get(name, where)
-            if value is where and record.get(name.partition(".")[0], where) is None:
-                value = None
-            if value is where or not isinstance(value, str | None):
-                raise UserError(f"{where}: no text under {name!r}.")
-            texts.append(clean(value))
-        yield texts[0], texts[1]
+        text = json_object(line, where).get("text")
+        if not isinstance(text, str):
+            raise UserError(f'{where}: no text under "text".\nGive plain lines, or JSON lines with that key.')
+        yield clean(text)
+
+
+def json_object(line: str, where: str) -> dict[str, Any]:
+    """The JSON object on a line. where: its file and line, for the UserError that anything else raises."""
+    try:
+        record = json.loads(line, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where}: not a JSON object ({error}).") from error
+    if not isinstance(record, dict):
+        raise UserError(f"{where}: not a JSON object (expected {{ ... }} on each line, not a list of them).")
+    return record
 
 
 def _unique(items: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -268,46 +199,10 @@ def _unique(items: list[tuple[str, Any]]) -> dict[str, Any]:
     return record
 
 
-def _flatten(record: Any) -> dict[str, Any]:
-    if not isinstance(record, dict):
-        raise ValueError("expected { ... }")
-    flat = {}
-    for key, value in record.items():
-        flat[key] = value
-        if isinstance(value, dict):
-            flat.update({f"{key}.{inner}": text for inner, text in value.items()})
-    return flat
-
-
-def read_parquet(path: Path, columns: tuple[str | None, str | None], languages: tuple[str, str]) -> Iterator[Pair]:
-    """Two string columns (or fields of struct columns) of a Parquet file; null is empty text."""
-    import pyarrow as pa
-    import pyarrow.parquet as parquet
-
-    try:
-        with parquet.ParquetFile(path) as file:
-            names = [name for field in file.schema_arrow for name in _nested_names(field, pa)]
-            left = find_column(path, names, columns[0], languages[0], "source")
-            right = find_column(path, names, columns[1], languages[1], "target")
-            for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=[left, right]):
-                texts = [_column(batch, name, path) for name in (left, right)]
-                yield from zip(*texts, strict=True)
-    except (OSError, pa.ArrowException) as error:
-        raise UserError(f"cannot read {path} as Parquet: {str(error).splitlines()[0]}") from error
-
-
-def _nested_names(field: Any, pa: Any) -> list[str]:
-    inner = [f"{field.name}.{child.name}" for child in field.type] if pa.types.is_struct(field.type) else []
-    return [field.name, *inner]
-
-
-def _column(batch: Any, name: str, path: Path) -> list[str]:
-    head, _, rest = name.partition(".")
-    column = batch.column(name) if name in batch.schema.names else batch.column(head).field(rest)
-    values = column.to_pylist()
-    if not all(isinstance(value, str | None) for value in values):
-        raise UserError(f"{path}: column {name!r} does not hold text.")
-    return [clean(value) for value in values]
+def check_line_ends(path: Path, line: str) -> None:
+    """Raises UserError if a file's only line holds carriage returns: then they end its lines."""
+    if "\r" in line.rstrip("\r"):
+        raise UserError(f"{path}: lines end in CR (\\r), not LF.\nConvert the file with tr '\\r' '\\n' <OLD >NEW.")
 
 
 def clean(text: str | None) -> str:

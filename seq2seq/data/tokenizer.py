@@ -28,6 +28,7 @@ NORMALIZATIONS = ("identity", "nfkc", "nmt_nfkc")
 ESCAPED_SPACE = "\ufdd1"  # a user's own WORD_START, which is how SentencePiece writes a space
 RESERVED = "\u2585"  # SentencePiece skips training sentences that hold it
 MOST = 1 << 24  # entries that a vocabulary may have; SentencePiece takes no number from 2**31 on
+LONGEST_WORD = 400  # bytes of an entry of a word tokenizer; SentencePiece cannot load one of 8,000, after normalization
 THREADS = 4  # of training; fixed, because the number changes the model, and the machine must not
 
 MODEL, SOURCE_MODEL, TARGET_MODEL = "tokenizer.model", "tokenizer.source.model", "tokenizer.target.model"
@@ -191,6 +192,8 @@ class TokenizerSettings:
 def train_tokenizer(texts: Callable[[], Iterable[str]], count: int, settings: TokenizerSettings) -> Tokenizer:
     """Train on `count` texts that each call of `texts()` yields. The same text gives the same model, bit for bit."""
     chosen = _every(texts(), max(1.0, count / settings.sentences))
+    if settings.kind == "word":
+        chosen = map(_without_long_words, chosen)
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -229,6 +232,10 @@ def _every(texts: Iterable[str], step: float) -> Iterator[str]:
             yield text.replace(RESERVED, " ")
 
 
+def _without_long_words(text: str) -> str:
+    return " ".join(word for word in text.split(" ") if len(word.encode("utf-8", "replace")) <= LONGEST_WORD)
+
+
 def _training_error(message: str, settings: TokenizerSettings) -> str:
     if match := re.search(r"required_chars\. (\d+) vs (\d+)", message):
         return (
@@ -239,7 +246,8 @@ def _training_error(message: str, settings: TokenizerSettings) -> str:
         least = 5 + 256 * settings.byte_fallback
         return f"tokenizer.vocabulary={settings.vocabulary} is too small: at least {least} are needed."
     if "sentences_.empty" in message:
-        return "the training split holds no text to train a tokenizer on: every line is blank."
+        words = f" or one word of more than {LONGEST_WORD} bytes" if settings.kind == "word" else ""
+        return f"the training split holds no text to train a tokenizer on: every line is blank{words}."
     return f"training the {settings.kind} tokenizer failed: {message.splitlines()[0] if message else 'no reason given'}"
 
 

@@ -3,6 +3,7 @@
 import gzip
 import json
 import lzma
+import os
 import sqlite3
 import sys
 
@@ -12,6 +13,7 @@ import pyarrow.parquet as parquet
 import pytest
 import zstandard
 
+from seq2seq.data import readers
 from seq2seq.data.catalogue import BibleCorpus, bible, multi30k
 from seq2seq.data.corpora import FilesCorpus, HubCorpus
 from seq2seq.errors import UserError
@@ -178,6 +180,76 @@ def test_hub_faults_are_one_clear_error(tmp_path):
     datasets.Dataset.from_dict({"fr": ["x"], "de": ["y"]}).save_to_disk(tmp_path / "set")
     with pytest.raises(UserError, match=r"no column 'en' or 'translation.en'"):
         HubCorpus(str(tmp_path / "set"), "en", "de", {"train": "train"}, cache_dir=tmp_path / "cache").load("train")
+
+
+def csv_folder(folder, lines: list[str]) -> HubCorpus:
+    folder.mkdir(exist_ok=True)
+    (folder / "train.csv").write_text(
+        "id,en, de\n" + "".join(f"{number},{line}\n" for number, line in enumerate(lines))
+    )
+    return HubCorpus(str(folder), "en", "de", {"train": "train"}, cache_dir=folder.parent / "cache")
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_csv_words_that_look_like_missing_values_are_text(tmp_path, streamed):
+    words = ["null", "NA", "None", "nan", "n/a", "NULL", "NaN", "<NA>", "#N/A", "-", "true", "", "007"]
+    corpus = csv_folder(tmp_path / "set", [f"x{number},{word}" for number, word in enumerate(words)])
+    found = [target for _, target in corpus.read_pairs("train")] if streamed else corpus.load("train").column("target")
+    assert found == words
+
+
+def test_csv_columns_of_numbers_are_text(tmp_path):
+    corpus = csv_folder(tmp_path / "set", ["007,1.0", "8,2.50"])
+    assert rows(corpus.load("train")) == [("007", "1.0"), ("8", "2.50")]
+
+
+def test_hub_folder_changed_but_for_size_and_time_is_read_again(tmp_path):
+    folder = tmp_path / "set"
+    old = csv_folder(folder, ["one,eins"])
+    assert old.load("train").column("target") == ["eins"]
+    times = (folder / "train.csv").stat()
+    new = csv_folder(folder, ["one,EINS"])
+    os.utime(folder / "train.csv", ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert new.load("train").column("target") == ["EINS"]
+    assert new.fingerprint() != old.fingerprint()
+
+
+def test_fingerprint_of_hub_folder_follows_linked_folders_and_leaves_the_cache_out(tmp_path):
+    folder = tmp_path / "set"
+    corpus = csv_folder(folder, ["one,eins"])
+    corpus.cache_dir = folder / "cache"
+    (tmp_path / "elsewhere").mkdir()
+    (folder / "linked").symlink_to(tmp_path / "elsewhere")
+    (folder / "loop").symlink_to(folder)
+    prints = [corpus._folder_digest]
+    for path in (folder / "cache" / "new", tmp_path / "elsewhere" / "new.csv"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("x")
+        again = HubCorpus(str(folder), "en", "de", {"train": "train"}, cache_dir=folder / "cache")
+        prints.append(again._folder_digest)
+    assert prints[0] == prints[1] != prints[2]
+
+
+@pytest.mark.parametrize("where", [["a.tsv", "b.tsv"], "{language}.jsonl", ["a.parquet", "b"], ["a.csv.gz", "b"]])
+def test_tables_in_place_of_line_files_are_refused(tmp_path, where):
+    for name in ("a.tsv", "b.tsv", "b", "en.jsonl", "de.jsonl", "a.parquet", "a.csv.gz"):
+        write_lines(tmp_path / name, ["en\tde", "x\ty"])
+    with pytest.raises(UserError, match=r"is a table, which holds both sides.*\n.*one table a split"):
+        files(tmp_path, tmp_path, {"train": where}).load("train")
+
+
+def test_file_changed_while_it_is_read_is_refused(tmp_path, monkeypatch):
+    write_pairs(tmp_path / "root")
+    read = readers.read_parallel
+
+    def read_and_change(source, target):
+        yield from read(source, target)
+        write_lines(source, ["other"] * len(PAIRS))
+
+    monkeypatch.setattr(readers, "read_parallel", read_and_change)
+    with pytest.raises(UserError, match=r"train\.en.* changed while it was read"):
+        files(tmp_path / "root", tmp_path).load("train")
+    assert not list((tmp_path / "cache").glob("text-*"))
 
 
 def test_multi30k_names(tmp_path):

@@ -13,7 +13,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seq2seq.data import readers
+from seq2seq.data import readers, table_files
 from seq2seq.errors import UserError
 
 COMPRESS = {
@@ -52,7 +52,7 @@ def test_files_whose_lines_end_in_cr_are_named(tmp_path):
             list(readers.read_parallel(*(tmp_path / name for name in files)))
     (tmp_path / "t.tsv").write_bytes(b"en\tde\r" + b"a\tb\r" * 1000)
     with pytest.raises(UserError, match=r"t.tsv: lines end in CR"):
-        list(readers.read_tsv(tmp_path / "t.tsv", (None, None), ("en", "de")))
+        list(table_files.read_tsv(tmp_path / "t.tsv", (None, None), ("en", "de")))
 
 
 @pytest.mark.parametrize("chunk", [3, 4, 7, 64])
@@ -114,23 +114,23 @@ def test_line_counts_must_match(tmp_path, left, right):
 def test_tsv(tmp_path):
     path = tmp_path / "data.tsv"
     path.write_text('id\tde\ten\n1\tein "Wort\ta "word\n2\t\tb\n')
-    assert list(readers.read_tsv(path, (None, None), ("en", "de"))) == [('a "word', 'ein "Wort'), ("b", "")]
-    assert next(readers.read_tsv(path, ("id", "de"), ("en", "de"))) == ("1", 'ein "Wort')
+    assert list(table_files.read_tsv(path, (None, None), ("en", "de"))) == [('a "word', 'ein "Wort'), ("b", "")]
+    assert next(table_files.read_tsv(path, ("id", "de"), ("en", "de"))) == ("1", 'ein "Wort')
     with pytest.raises(UserError, match=r"no column 'fr' or 'translation.fr' or 'target'; it has 'id', 'de', 'en'"):
-        list(readers.read_tsv(path, (None, None), ("en", "fr")))
+        list(table_files.read_tsv(path, (None, None), ("en", "fr")))
     path.write_text("en\tde\na\tb\na\n")
     with pytest.raises(UserError, match=r"line 3: 1 fields where the header has 2.\nA text cannot hold a tab"):
-        list(readers.read_tsv(path, (None, None), ("en", "de")))
+        list(table_files.read_tsv(path, (None, None), ("en", "de")))
     path.write_text("en\tde\ten\na\tb\tc\n")
     with pytest.raises(UserError, match="2 columns called 'en'"):
-        list(readers.read_tsv(path, (None, None), ("en", "de")))
+        list(table_files.read_tsv(path, (None, None), ("en", "de")))
 
 
 def test_a_tsv_without_a_header_is_explained_in_short(tmp_path):
     path = tmp_path / "data.tsv"
     path.write_text("\t".join(["In the beginning " * 100] * 30) + "\n")
     with pytest.raises(UserError, match=r" and 20 more\.\nThe first line .*: put en<TAB>de on top") as caught:
-        list(readers.read_tsv(path, (None, None), ("en", "de")))
+        list(table_files.read_tsv(path, (None, None), ("en", "de")))
     assert len(str(caught.value)) < 1000
 
 
@@ -138,7 +138,7 @@ def test_quoted_fields_are_kept_with_one_warning(tmp_path, caplog):
     path = tmp_path / "data.tsv"
     quoted = '"He said ""yes"""'
     path.write_text('en\tde\n""a"" b\t"c"\n' + f"{quoted}\tx\n" * 3)
-    assert list(readers.read_tsv(path, (None, None), ("en", "de"))) == [('""a"" b', '"c"'), *[(quoted, "x")] * 3]
+    assert list(table_files.read_tsv(path, (None, None), ("en", "de"))) == [('""a"" b', '"c"'), *[(quoted, "x")] * 3]
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [f"{path}, line 3"]
 
 
@@ -146,12 +146,12 @@ def test_json_lines(tmp_path):
     path = tmp_path / "data.jsonl"
     rows = [{"translation": {"en": "a\nb", "de": "\u2028"}}, {"translation": {"en": None, "de": "\ud800x"}}]
     path.write_text("\n".join(map(json.dumps, rows)) + "\n\n")
-    assert list(readers.read_json_lines(path, (None, None), ("en", "de"))) == [("a b", "\u2028"), ("", "\ufffdx")]
+    assert list(table_files.read_json_lines(path, (None, None), ("en", "de"))) == [("a b", "\u2028"), ("", "\ufffdx")]
     missing = {"translation": None}
     for some in ([missing, rows[0]], [rows[0], missing]):
         path.write_text("\n".join(map(json.dumps, some)))
         expected = [("a b", "\u2028") if row is rows[0] else ("", "") for row in some]
-        assert list(readers.read_json_lines(path, (None, None), ("en", "de"))) == expected
+        assert list(table_files.read_json_lines(path, (None, None), ("en", "de"))) == expected
     for text, message in {
         '{"en": "a", "de": 3}': "line 1: no text under 'de'",
         '{"en": "a", "de": "b"}\n{"en": "a"}': "line 2: no text under 'de'",
@@ -162,19 +162,61 @@ def test_json_lines(tmp_path):
     }.items():
         path.write_text(text)
         with pytest.raises(UserError, match=message):
-            list(readers.read_json_lines(path, (None, None), ("en", "de")))
+            list(table_files.read_json_lines(path, (None, None), ("en", "de")))
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_null_cells_are_reported_once_and_words_like_null_are_text(tmp_path, caplog, kind):
+    path = tmp_path / f"data.{kind}"
+    records = [{"en": "null", "de": None}, {"en": "NA", "de": "nan"}, {"en": None, "de": "None"}]
+    if kind == "jsonl":
+        path.write_text("\n".join(map(json.dumps, records)))
+        found = table_files.read_json_lines(path, (None, None), ("en", "de"))
+    else:
+        parquet.write_table(pa.Table.from_pylist(records), path)
+        found = table_files.read_parquet(path, (None, None), ("en", "de"))
+    assert list(found) == [("null", ""), ("NA", "nan"), ("", "None")]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{path}: 2 cells without text (null) are taken as empty"
+    ]
+
+
+def test_spaces_around_column_names_do_not_count(tmp_path):
+    path = tmp_path / "data.tsv"
+    path.write_bytes(readers.BOM + b" en\tde \r\na\tb\n")
+    assert list(table_files.read_tsv(path, (None, None), ("en", "de"))) == [("a", "b")]
+    path.write_text("en\ten \tde\na\tb\tc\n")
+    with pytest.raises(UserError, match="2 columns called 'en'"):
+        list(table_files.read_tsv(path, (None, None), ("en", "de")))
+
+
+@pytest.mark.parametrize("compression", ["", ".gz", ".zst"])
+def test_read_texts_takes_lines_and_the_text_of_json_lines(tmp_path, compression):
+    compress = COMPRESS[compression.removeprefix(".") or "plain"]
+    lines, objects = tmp_path / f"out.txt{compression}", tmp_path / f"out.jsonl{compression}"
+    lines.write_bytes(compress(readers.BOM + b'{"text": 1}\r\ntwo\n'))
+    objects.write_bytes(compress(b'{"line": 1, "text": "one\\ntwo"}\n{"text": ""}\n'))
+    assert list(readers.read_texts(lines)) == ['{"text": 1}', "two"]
+    assert list(readers.read_texts(objects)) == ["one two", ""]
+    for content, message in (
+        (b'{"tokens": []}', 'line 1: no text under "text"'),
+        (b"plain", "line 1: not a JSON object"),
+    ):
+        objects.write_bytes(compress(content))
+        with pytest.raises(UserError, match=message):
+            list(readers.read_texts(objects))
 
 
 def test_parquet(tmp_path):
     path = tmp_path / "data.parquet"
     parquet.write_table(pa.table({"translation": [{"en": "a", "de": "b"}, {"en": "c\r\nd", "de": None}]}), path)
-    assert list(readers.read_parquet(path, (None, None), ("en", "de"))) == [("a", "b"), ("c d", "")]
+    assert list(table_files.read_parquet(path, (None, None), ("en", "de"))) == [("a", "b"), ("c d", "")]
     parquet.write_table(pa.table({"en": ["a"], "de": [1]}), path)
     with pytest.raises(UserError, match="column 'de' does not hold text"):
-        list(readers.read_parquet(path, (None, None), ("en", "de")))
+        list(table_files.read_parquet(path, (None, None), ("en", "de")))
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(UserError, match=r"cannot read .* as Parquet"):
-        list(readers.read_parquet(path, (None, None), ("en", "de")))
+        list(table_files.read_parquet(path, (None, None), ("en", "de")))
 
 
 def test_batches_are_bounded_in_rows_and_characters(monkeypatch):

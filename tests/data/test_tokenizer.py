@@ -172,3 +172,15 @@ def test_damaged_models_are_refused(tmp_path):
 def test_impossible_settings_are_refused(option):
     with pytest.raises(UserError, match=next(reversed(option))):
         TokenizerSettings(**option)
+
+
+@pytest.mark.parametrize("normalization", ["identity", "nfkc"])
+@pytest.mark.parametrize("character", ["x", "字", "\ufdfa"])
+def test_word_tokenizer_spells_endless_words(normalization, character):
+    """SentencePiece cannot load an entry of 8,000 bytes."""
+    settings = TokenizerSettings(kind="word", vocabulary=300, normalization=normalization)
+    lines = ["one two", f"one {character * 9000} two", character * 300]
+    tokenizer = train_tokenizer(lambda: lines, len(lines), settings)
+    assert tokenizer.pieces(tokenizer.encode(["one two"])[0]) == ["▁one", "▁two"]
+    text = tokenizer.decode(tokenizer.encode([f"{character * 9000} two"])[0])
+    assert text.endswith(" two") and len(text) >= 9000
