@@ -1,16 +1,15 @@
-"""Text from lines and JSON lines, compressed or not, in bounded memory; errors name file and line."""
+"""Lines of text, compressed or not, read in bounded memory; errors name file and line."""
 
 from __future__ import annotations
 
 import gzip
-import json
 import lzma
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from itertools import zip_longest
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import zstandard
 
@@ -161,42 +160,6 @@ def read_parallel(source: Path, target: Path) -> Iterator[Pair]:
     if count == 0:
         check_line_ends(source, a)
         check_line_ends(target, b)
-
-
-def read_texts(path: Path) -> Iterator[str]:
-    """Texts of a file of any supported form: lines, or the "text" of each JSON object in a .jsonl file.
-
-    `seq2seq translate format=jsonl` writes such objects. Raises UserError as `read_lines`.
-    """
-    suffixes = [suffix for suffix in path.suffixes if suffix not in COMPRESSIONS]
-    lines = read_lines(path)
-    if not suffixes or suffixes[-1].lower() != ".jsonl":
-        yield from lines
-        return
-    for number, line in enumerate(lines, start=1):
-        where = f"{path}, line {number}"
-        text = json_object(line, where).get("text")
-        if not isinstance(text, str):
-            raise UserError(f'{where}: no text under "text".\nGive plain lines, or JSON lines with that key.')
-        yield clean(text)
-
-
-def json_object(line: str, where: str) -> dict[str, Any]:
-    """The JSON object on a line. where: its file and line, for the UserError that anything else raises."""
-    try:
-        record = json.loads(line, object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{where}: not a JSON object ({error}).") from error
-    if not isinstance(record, dict):
-        raise UserError(f"{where}: not a JSON object (expected {{ ... }} on each line, not a list of them).")
-    return record
-
-
-def _unique(items: list[tuple[str, Any]]) -> dict[str, Any]:
-    record = dict(items)
-    if len(record) != len(items):
-        raise ValueError("a key appears twice")
-    return record
 
 
 def check_line_ends(path: Path, line: str) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from seq2seq.data.readers import BATCH_ROWS, Pair, check_line_ends, clean, json_object, read_lines
+from seq2seq.data.readers import BATCH_ROWS, Pair, check_line_ends, clean, read_lines
 from seq2seq.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -98,7 +99,7 @@ def read_json_lines(path: Path, columns: Names, languages: tuple[str, str]) -> I
         if not line.strip():
             continue
         where = f"{path}, line {number}"
-        record = _flatten(json_object(line, where))
+        record = _flatten(_json_object(line, where))
         if names is None:
             found = list(record)
             if record.get("translation", where) is None:
@@ -117,6 +118,24 @@ def read_json_lines(path: Path, columns: Names, languages: tuple[str, str]) -> I
             texts.append(missing.clean(value))
         yield texts[0], texts[1]
     missing.report()
+
+
+def _json_object(line: str, where: str) -> dict[str, Any]:
+    """The JSON object on a line. where: its file and line, for the UserError that anything else raises."""
+    try:
+        record = json.loads(line, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where}: not a JSON object ({error}).") from error
+    if not isinstance(record, dict):
+        raise UserError(f"{where}: not a JSON object (expected {{ ... }} on each line, not a list of them).")
+    return record
+
+
+def _unique(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(items)
+    if len(record) != len(items):
+        raise ValueError("a key appears twice")
+    return record
 
 
 def _flatten(record: dict[str, Any]) -> dict[str, Any]:

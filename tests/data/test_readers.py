@@ -190,23 +190,6 @@ def test_spaces_around_column_names_do_not_count(tmp_path):
         list(table_files.read_tsv(path, (None, None), ("en", "de")))
 
 
-@pytest.mark.parametrize("compression", ["", ".gz", ".zst"])
-def test_read_texts_takes_lines_and_the_text_of_json_lines(tmp_path, compression):
-    compress = COMPRESS[compression.removeprefix(".") or "plain"]
-    lines, objects = tmp_path / f"out.txt{compression}", tmp_path / f"out.jsonl{compression}"
-    lines.write_bytes(compress(readers.BOM + b'{"text": 1}\r\ntwo\n'))
-    objects.write_bytes(compress(b'{"line": 1, "text": "one\\ntwo"}\n{"text": ""}\n'))
-    assert list(readers.read_texts(lines)) == ['{"text": 1}', "two"]
-    assert list(readers.read_texts(objects)) == ["one two", ""]
-    for content, message in (
-        (b'{"tokens": []}', 'line 1: no text under "text"'),
-        (b"plain", "line 1: not a JSON object"),
-    ):
-        objects.write_bytes(compress(content))
-        with pytest.raises(UserError, match=message):
-            list(readers.read_texts(objects))
-
-
 def test_parquet(tmp_path):
     path = tmp_path / "data.parquet"
     parquet.write_table(pa.table({"translation": [{"en": "a", "de": "b"}, {"en": "c\r\nd", "de": None}]}), path)

@@ -133,6 +133,13 @@ def test_hypothesis_files_beside_the_runs(tmp_path, make_run):
     assert study.outside == {"online": ["a", "", "c"], "other": ["a", "b", "c"], "named": ["x", "y", "z"]}
 
 
+def test_hypotheses_in_json_lines_are_their_texts(tmp_path, make_run):
+    make_run(tmp_path / "conv", "conv", segments=2)
+    path = tmp_path / "out.jsonl"
+    path.write_text('{"line": 1, "text": "a b", "tokens": []}\n{"line": 2, "text": "", "tokens": []}\n')
+    assert collect(tmp_path, {"mine": path}).outside == {"mine": ["a b", ""]}
+
+
 @pytest.mark.parametrize("kind", ["missing", "empty"])
 def test_nothing_to_compare_is_an_error(tmp_path, kind):
     folder = tmp_path / kind
