@@ -1,4 +1,4 @@
-"""Imports go one way, heavy libraries stay where they belong, and light commands stay light."""
+"""Imports go one way, heavy libraries are imported only where they belong, and light commands stay light."""
 
 import ast
 import subprocess
@@ -49,12 +49,12 @@ def test_imports_go_one_way(path: Path) -> None:
     for name in imports(path):
         other = part(name)
         if other is not None and other != own:
-            neighbours = RANK[own] == RANK[other] and LAYERS[RANK[own]] == LAYERS[-1]
-            assert RANK[own] < RANK[other] or neighbours, f"{own} imports {name}"
+            neighbors = RANK[own] == RANK[other] and LAYERS[RANK[own]] == LAYERS[-1]
+            assert RANK[own] < RANK[other] or neighbors, f"{own} imports {name}"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_frameworks_stay_in_their_rooms(path: Path) -> None:
+def test_frameworks_are_imported_only_where_they_belong(path: Path) -> None:
     relative = path.relative_to(PACKAGE)
     names = {name.split(".")[0] for name in imports(path)}
     if relative.parts[0] not in ("commands", "cli.py"):
@@ -72,7 +72,7 @@ def loaded_after(code: str) -> set[str]:
     )
 
 
-def test_help_imports_nothing_heavy() -> None:
+def test_help_imports_no_heavy_library() -> None:
     code = (
         "import contextlib, io; from seq2seq.cli import run\n"
         "with contextlib.redirect_stdout(io.StringIO()): run(['--help'])"
@@ -80,6 +80,6 @@ def test_help_imports_nothing_heavy() -> None:
     assert not loaded_after(code) & {"torch", "hydra", "lightning", "datasets", "numpy"}
 
 
-def test_the_translator_imports_no_training_library() -> None:
+def test_translator_imports_no_training_library() -> None:
     heavy = {"lightning", "datasets", "hydra", "matplotlib", "pandas", "tensorboard", "sacrebleu"}
     assert not loaded_after("from seq2seq import Translator") & heavy

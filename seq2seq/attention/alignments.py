@@ -54,9 +54,9 @@ class LocalMonotonicAlignment(Alignment):
         self.window = window
 
     def forward(self, score: Score, query: Tensor, memory: AttentionMemory, position: Tensor) -> AttentionOutput:
-        centre = torch.minimum(position, memory.lengths - 1)
+        center = torch.minimum(position, memory.lengths - 1)
         offsets = torch.arange(-self.window, self.window + 1, device=position.device)
-        index = centre.unsqueeze(-1) + offsets  # (B, Q, W)
+        index = center.unsqueeze(-1) + offsets  # (B, Q, W)
         inside = (index >= 0) & (index < memory.lengths.unsqueeze(-1))
         return _attend_window(score, query, memory, index, inside, None)
 
@@ -79,16 +79,16 @@ class LocalPredictiveAlignment(Alignment):
         self.hidden = nn.Linear(query_width, width, bias=False)
         self.vector = nn.Linear(width, 1, bias=False)
 
-    def centre(self, query: Tensor, lengths: Tensor) -> Tensor:
+    def center(self, query: Tensor, lengths: Tensor) -> Tensor:
         """query (B, Q, Dq), lengths (B, 1) or (B, Q) -> p (B, Q), in float32 or wider."""
         logit: Tensor = self.vector(torch.tanh(self.hidden(query))).squeeze(-1)
         return lengths * torch.sigmoid(widened(logit))
 
     def forward(self, score: Score, query: Tensor, memory: AttentionMemory, position: Tensor) -> AttentionOutput:
-        centre = self.centre(query, memory.lengths).unsqueeze(-1)
-        first = torch.ceil(centre.detach() - self.window).long()
+        center = self.center(query, memory.lengths).unsqueeze(-1)
+        first = torch.ceil(center.detach() - self.window).long()
         index = first + torch.arange(2 * self.window + 1, device=first.device)  # (B, Q, W)
-        distance = index - centre
+        distance = index - center
         inside = (index >= 0) & (index < memory.lengths.unsqueeze(-1)) & (distance.abs() <= self.window)
         gaussian = torch.exp(distance.square() * (-2 / self.window**2))
         return _attend_window(score, query, memory, index, inside, gaussian)

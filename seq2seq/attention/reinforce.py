@@ -10,7 +10,7 @@ from seq2seq.interfaces import SampledAttention
 def reinforce_loss(
     sampling: SampledAttention, reward: Tensor, baseline: Tensor | float = 0.0, entropy_weight: float = 0.0
 ) -> Tensor:
-    """Scalar to add to the loss, so that minimising it follows Xu et al. 2015, section 4.1:
+    """Scalar to add to the loss, so that minimizing it follows Xu et al. 2015, section 4.1:
 
         -sum [(R - b) log p(s) + entropy_weight H]
 

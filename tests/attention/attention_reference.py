@@ -1,4 +1,4 @@
-"""Attention as its equations say, one number at a time, in plain loops: the oracle for seq2seq.attention."""
+"""Oracle for seq2seq.attention: its equations in plain loops, one number at a time."""
 
 import torch
 from torch import nn
@@ -84,8 +84,8 @@ def reference_weights(score, alignment, q, keys, real, length, t):
     """{position: weight} of one query."""
     seen, factors = real, {}
     if isinstance(alignment, LocalMonotonicAlignment):
-        centre = min(t, length - 1)
-        seen = [s for s in real if centre - alignment.window <= s <= centre + alignment.window]
+        center = min(t, length - 1)
+        seen = [s for s in real if center - alignment.window <= s <= center + alignment.window]
     if isinstance(alignment, LocalPredictiveAlignment):
         p = length * torch.sigmoid(alignment.vector.weight[0] @ torch.tanh(alignment.hidden.weight @ q))
         low, high = float(p.detach()) - alignment.window, float(p.detach()) + alignment.window

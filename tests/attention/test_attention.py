@@ -24,7 +24,7 @@ def example(score, alignment, seed=1):
     torch.manual_seed(seed)
     attention = Attention(SCORES[score](), ALIGNMENTS[alignment]()).double()
     if alignment == "local_predictive":
-        torch.nn.init.normal_(attention.alignment.vector.weight, std=2.0)  # centres all over the source
+        torch.nn.init.normal_(attention.alignment.vector.weight, std=2.0)  # centers all over the source
     query = torch.randn(B, Q, WIDTH, dtype=torch.float64, requires_grad=True)
     keys = torch.randn(B, S, WIDTH, dtype=torch.float64, requires_grad=True)
     values = torch.randn(B, S, DV, dtype=torch.float64, requires_grad=True)
@@ -34,7 +34,7 @@ def example(score, alignment, seed=1):
 
 @pytest.mark.parametrize("alignment", ALIGNMENTS)
 @pytest.mark.parametrize("score", SCORES)
-def test_forward_and_gradient_are_those_of_the_equations(score, alignment):
+def test_attention_and_gradients_equal_the_equations(score, alignment):
     attention, query, keys, values, position = example(score, alignment)
     context, weights = attention(query, keys, values, MASK, position)
     expected_context, expected_weights = reference_attention(
@@ -58,7 +58,7 @@ def test_forward_and_gradient_are_those_of_the_equations(score, alignment):
 
 @pytest.mark.parametrize("alignment", ["soft", "unnormalized", "local_monotonic", "local_predictive"])
 @pytest.mark.parametrize("score", ["additive", "general", "gaussian_learned"])
-def test_gradcheck(score, alignment):
+def test_attention_passes_gradcheck(score, alignment):
     attention, query, keys, values, position = example(score, alignment, seed=2)
     query, keys, values = (part[:2, :4].detach().requires_grad_() for part in (query, keys, values))
     mask, position = lengths_to_mask(torch.tensor([4, 2])), position[:2, :4]
@@ -68,7 +68,7 @@ def test_gradcheck(score, alignment):
 
 @pytest.mark.parametrize("alignment", ALIGNMENTS)
 @pytest.mark.parametrize("score", SCORES)
-def test_nothing_to_attend_gives_zeros_and_no_gradient(score, alignment):
+def test_attention_with_nothing_to_attend_gives_zeros_and_no_gradient(score, alignment):
     attention, query, keys, values, position = example(score, alignment)
     context, weights = attention(query, keys, values, MASK, position)
     assert torch.all(context[3] == 0) and torch.all(weights[3] == 0)
@@ -78,7 +78,7 @@ def test_nothing_to_attend_gives_zeros_and_no_gradient(score, alignment):
 
 @pytest.mark.parametrize("alignment", ALIGNMENTS)
 @pytest.mark.parametrize("score", SCORES)
-def test_padding_changes_nothing(score, alignment):
+def test_attention_with_padding_equals_attention_without(score, alignment):
     attention, query, keys, values, position = example(score, alignment)
     context, _ = attention(query, keys, values, MASK, position)
     alone, _ = attention(query[1:2], keys[1:2, :3], values[1:2, :3], None, position[1:2])
@@ -87,7 +87,7 @@ def test_padding_changes_nothing(score, alignment):
 
 @pytest.mark.parametrize("alignment", ALIGNMENTS)
 @pytest.mark.parametrize("score", SCORES)
-def test_one_query_at_a_time_and_selected_sentences(score, alignment):
+def test_attend_one_query_or_selected_sentences_equals_all_at_once(score, alignment):
     attention, query, _, _, position = example(score, alignment)
     values = torch.randn(B, S, WIDTH, dtype=torch.float64)
     memory = attention.prepare(values, MASK)
@@ -103,7 +103,7 @@ def test_one_query_at_a_time_and_selected_sentences(score, alignment):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("alignment", ALIGNMENTS)
-def test_great_scores_in_every_precision(alignment, dtype):
+def test_attention_with_large_scores_is_finite_in_every_precision(alignment, dtype):
     attention = Attention(SCORES["dot"](), ALIGNMENTS[alignment]()).to(dtype)
     query = torch.full((2, 3, WIDTH), 50.0, dtype=dtype, requires_grad=True)
     values = torch.full((2, 6, WIDTH), 50.0, dtype=dtype)
@@ -119,7 +119,7 @@ def test_great_scores_in_every_precision(alignment, dtype):
 
 
 @pytest.mark.parametrize("score", [AdditiveScore(20, 2, 8), ScaledDotScore(2)], ids=["additive", "scaled_dot"])
-def test_worked_case_with_equal_keys(score):
+def test_attention_over_equal_keys_is_the_mean(score):
     """Equal keys get equal weights, so the context is the mean of the first two and of the first six values."""
     score = score.double()
     query = torch.randn(2, 1, 20 if isinstance(score, AdditiveScore) else 2, dtype=torch.float64)
@@ -131,7 +131,7 @@ def test_worked_case_with_equal_keys(score):
     torch.testing.assert_close(weights[1, 0], torch.tensor([1 / 6] * 6 + [0.0] * 4, dtype=torch.float64))
 
 
-def test_a_mask_for_each_query():
+def test_attention_with_a_mask_per_query_equals_each_query_alone():
     torch.manual_seed(3)
     attention = Attention(SCORES["dot"](), SoftAlignment())
     query, values = torch.randn(1, 2, WIDTH).double(), torch.randn(1, 4, WIDTH).double()
@@ -142,7 +142,7 @@ def test_a_mask_for_each_query():
         torch.testing.assert_close(both[:, t : t + 1], one)
 
 
-def test_unprojected_self_attention():
+def test_attention_without_projections_is_softmax_of_x_x():
     torch.manual_seed(4)
     x = torch.randn(5, 8, dtype=torch.float64)
     context, _ = Attention(ScaledDotScore(8), SoftAlignment())(x[None], x[None], x[None])
@@ -152,7 +152,7 @@ def test_unprojected_self_attention():
 @pytest.mark.parametrize(
     "mask", [torch.ones(2, 5), torch.ones(2, 4, dtype=torch.bool), torch.ones(5, dtype=torch.bool)]
 )
-def test_a_mask_that_does_not_fit(mask):
+def test_prepare_with_a_mask_that_does_not_fit_is_refused(mask):
     with pytest.raises(UserError, match="a mask over 5 values must be bool"):
         Attention(SCORES["dot"](), SoftAlignment()).prepare(torch.ones(2, 5, WIDTH), mask)
 
@@ -165,7 +165,7 @@ def weights_of(alignment, lengths, size, position):
     return attention.attend(query, memory, torch.tensor([[position]])).weights[:, 0]
 
 
-def test_local_monotonic_at_both_edges_and_past_the_end():
+def test_local_monotonic_alignment_is_cut_at_edges_and_stays_at_the_end():
     third, half = 1 / 3, 1 / 2
     lengths, alignment = [6, 2, 1], LocalMonotonicAlignment(1)
     expected = {
@@ -178,7 +178,7 @@ def test_local_monotonic_at_both_edges_and_past_the_end():
         torch.testing.assert_close(weights_of(alignment, lengths, 6, position), torch.tensor(weights).double())
 
 
-def test_local_predictive_centres_on_each_sentences_own_length():
+def test_local_predictive_alignment_is_centered_by_each_sentence_length():
     """A query of zeros predicts the middle, p = S / 2; the weights are uniform times the Gaussian."""
     weights = weights_of(LocalPredictiveAlignment(WIDTH, 5, 2), [6, 3, 1], 6, 0)
     bell = [math.exp(-(x**2) / 2.0) for x in (0, 0.5, 1, 1.5, 2)]
@@ -191,7 +191,7 @@ def test_local_predictive_centres_on_each_sentences_own_length():
 
 
 @pytest.mark.parametrize("make", [lambda: LocalMonotonicAlignment(2), lambda: LocalPredictiveAlignment(WIDTH, 5, 2)])
-def test_local_alignments_score_their_window_alone(make):
+def test_local_alignments_score_only_their_window(make):
     scored = []
 
     class Counting(AdditiveScore):
@@ -204,17 +204,17 @@ def test_local_alignments_score_their_window_alone(make):
     assert scored == [(2, 1, 5, 3)]
 
 
-def test_predicted_centre_of_a_long_source_in_half_precision():
+def test_local_predictive_center_in_half_precision_equals_float32():
     alignment = LocalPredictiveAlignment(1, 1, 2)
     for parameter in alignment.parameters():
         torch.nn.init.constant_(parameter, 0.5)
     query, lengths = torch.full((1, 1, 1), 100.0), torch.tensor([[3001]])  # tanh is 1 and the logit 0.5 in any type
-    expected = alignment.centre(query, lengths)
-    assert_float32_close(alignment.bfloat16().centre(query.bfloat16(), lengths), expected)
+    expected = alignment.center(query, lengths)
+    assert_float32_close(alignment.bfloat16().center(query.bfloat16(), lengths), expected)
 
 
-def test_centre_learns_through_the_gaussian():
-    """With uniform scores nothing but the Gaussian can move the centre; it moves towards the value that is wanted."""
+def test_local_predictive_center_learns_through_the_gaussian():
+    """With uniform scores nothing but the Gaussian can move the center; it moves towards the value that is wanted."""
     torch.manual_seed(5)
     attention = Attention(SCORES["uniform"](), LocalPredictiveAlignment(WIDTH, 8, 4))
     query, values = torch.ones(1, 1, WIDTH), torch.zeros(1, 20, 1)
@@ -225,8 +225,8 @@ def test_centre_learns_through_the_gaussian():
         context, _ = attention(query, values, values)
         (-context.sum()).backward()
         optimizer.step()
-    centre = attention.alignment.centre(query, torch.tensor([[20]]))
-    assert abs(centre.item() - 13) < 1
+    center = attention.alignment.center(query, torch.tensor([[20]]))
+    assert abs(center.item() - 13) < 1
 
 
 @pytest.mark.parametrize(
@@ -237,14 +237,14 @@ def test_centre_learns_through_the_gaussian():
         (lambda: LocalPredictiveAlignment(0, 4, 2), "positive, got 0 and 4"),
     ],
 )
-def test_impossible_windows(make, message):
+def test_local_alignments_with_impossible_windows_are_refused(make, message):
     with pytest.raises(UserError, match=message):
         make()
 
 
 @pytest.mark.parametrize("alignment", ALIGNMENTS)
 @pytest.mark.parametrize("score", SCORES)
-def test_autocast_to_bfloat16(score, alignment):
+def test_attention_under_autocast_is_close_and_has_finite_gradients(score, alignment):
     """Values arrive in bfloat16 from one layer and in float32 from another; gradients flow back in both."""
     attention, query, _, _, position = example(score, alignment)
     attention = attention.float()

@@ -34,7 +34,7 @@ def one_step(layers, inputs, cache, rotary):
 @pytest.mark.parametrize("window", [None, 0, 2])
 @pytest.mark.parametrize("rotary", [None, RotaryPositions(D // H).double()], ids=["plain", "rotary"])
 @torch.no_grad()
-def test_beams_that_branch_die_and_leave(window, rotary):
+def test_cache_of_beams_that_branch_and_leave_equals_whole_histories(window, rotary):
     """A random search: after every step each row's output is that of its whole history read at once."""
     layers, generator = stack(window), random.Random(2)
     cache = KeyValueCache.start(LAYERS, 3, H, D // H, torch.zeros(0, dtype=torch.float64))
@@ -61,7 +61,7 @@ def test_beams_that_branch_die_and_leave(window, rotary):
 
 
 @torch.no_grad()
-def test_reordering_moves_neither_keys_nor_values():
+def test_cache_select_moves_neither_keys_nor_values():
     layers = stack()
     cache = KeyValueCache.start(LAYERS, 2, H, D // H, torch.zeros(0, dtype=torch.float64))
     cache = cache.select(torch.tensor([[0, 0, 0], [1, 1, 1]]))
@@ -72,7 +72,7 @@ def test_reordering_moves_neither_keys_nor_values():
 
 
 @torch.no_grad()
-def test_two_next_steps_of_one_state():
+def test_cache_extended_twice_gives_the_same_step():
     """Stepping twice from the same cache gives the same twice: nothing is counted in place."""
     layers = stack()
     cache = KeyValueCache.start(LAYERS, 1, H, D // H, torch.zeros(0, dtype=torch.float64))

@@ -7,7 +7,7 @@ from seq2seq.attention import band_mask, causal_mask, lengths_to_mask, masked_lo
 from seq2seq.errors import UserError
 
 
-def test_lengths_a_sentence_and_a_query():
+def test_lengths_to_mask_takes_lengths_per_sentence_and_per_query():
     assert lengths_to_mask(torch.tensor([1, 3, 0]), 3).tolist() == [[True, False, False], [True] * 3, [False] * 3]
     assert lengths_to_mask(torch.tensor([1, 2])).tolist() == [[True, False], [True, True]]
     each = lengths_to_mask(torch.tensor([[1, 2], [0, 3]]), 3)
@@ -17,12 +17,12 @@ def test_lengths_a_sentence_and_a_query():
 
 
 @pytest.mark.parametrize("lengths", [torch.tensor(3), torch.ones(2, 2, 2, dtype=torch.int64), torch.tensor([1.0])])
-def test_lengths_of_a_wrong_kind(lengths):
+def test_lengths_to_mask_of_a_wrong_type_is_refused(lengths):
     with pytest.raises(UserError, match="lengths must be integers"):
         lengths_to_mask(lengths)
 
 
-def test_causal_and_band_masks():
+def test_causal_and_band_masks_equal_their_definition():
     assert causal_mask(3).tolist() == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
     assert band_mask(4, 1).tolist() == [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1]]
     assert band_mask(3, 1, causal=True).tolist() == [[1, 0, 0], [1, 1, 0], [0, 1, 1]]
@@ -30,7 +30,7 @@ def test_causal_and_band_masks():
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.floats(-50, 50), st.booleans()), min_size=1, max_size=9))
-def test_softmax_over_the_allowed_alone(entries):
+def test_masked_softmax_equals_softmax_of_the_allowed(entries):
     scores = torch.tensor([score for score, _ in entries], dtype=torch.float64)
     mask = torch.tensor([allowed for _, allowed in entries])
     weights = masked_softmax(scores, mask)
@@ -42,7 +42,7 @@ def test_softmax_over_the_allowed_alone(entries):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_great_scores_in_every_precision(dtype):
+def test_masked_softmax_of_large_scores_is_finite_in_every_precision(dtype):
     scores = torch.tensor([[1e4, -1e4, 1e4, 0.0], [-1e4, -1e4, -1e4, 1e4], [1e4, 1e4, 1e4, 1e4]], dtype=dtype)
     scores.requires_grad_()
     mask = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0], [0, 0, 0, 0]], dtype=torch.bool)
@@ -56,7 +56,7 @@ def test_great_scores_in_every_precision(dtype):
     assert scores.grad[0, 0] < 0 < scores.grad[0, 2]
 
 
-def test_softmax_gradient():
+def test_masked_softmax_passes_gradcheck():
     torch.manual_seed(1)
     scores = torch.randn(3, 2, 5, dtype=torch.float64, requires_grad=True)
     mask = lengths_to_mask(torch.tensor([5, 2, 0]), 5).unsqueeze(1)

@@ -43,7 +43,7 @@ def oracle_parameters(module):
 
 @pytest.mark.parametrize("need_weights", [False, True])
 @pytest.mark.parametrize("kind", ["self", "masked", "causal", "causal_masked", "each_query", "cross", "cross_masked"])
-def test_parity_with_torch(kind, need_weights):
+def test_multihead_attention_and_gradients_equal_torch(kind, need_weights):
     own, oracle = pair()
     query = leaf(B, S, D) if not kind.startswith("cross") else leaf(B, Q, D)
     memory = query if not kind.startswith("cross") else leaf(B, S, D)
@@ -83,7 +83,7 @@ def test_parity_with_torch(kind, need_weights):
         torch.testing.assert_close(gradient, oracle_gradient)
 
 
-def test_every_head_is_the_equation():
+def test_multihead_attention_of_every_head_equals_the_equation():
     own, _ = pair(2)
     query, memory = leaf(B, Q, D), leaf(B, S, D)
     output, weights = own(query, memory, MASK, need_weights=True)
@@ -106,7 +106,7 @@ def test_every_head_is_the_equation():
             torch.testing.assert_close(output[b, t], expected)
 
 
-def test_gradcheck():
+def test_multihead_attention_passes_gradcheck():
     torch.manual_seed(3)
     query, mask = leaf(2, 3, 4), lengths_to_mask(torch.tensor([3, 2]))
     for own in (MultiHeadAttention(4, 2).double(), MultiHeadAttention(4, 2, window=1).double()):
@@ -118,7 +118,9 @@ def test_gradcheck():
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("need_weights", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_nothing_to_attend_gives_the_bias_and_no_gradient(dtype, need_weights, dropout, window):
+def test_multihead_attention_with_nothing_to_attend_gives_the_bias_and_no_gradient(
+    dtype, need_weights, dropout, window
+):
     torch.manual_seed(4)
     own = MultiHeadAttention(D, H, dropout, window).to(dtype)
     nn.init.normal_(own.output.bias)
@@ -133,7 +135,7 @@ def test_nothing_to_attend_gives_the_bias_and_no_gradient(dtype, need_weights, d
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_great_scores_leave_padding_alone(dtype, dropout):
+def test_multihead_attention_with_large_scores_ignores_padding(dtype, dropout):
     """Whatever is at masked positions, and however the scores differ, it changes no bit of the output."""
     own = MultiHeadAttention(D, H, dropout).to(dtype)
     query, memory = (200 * torch.randn(1, Q, D)).to(dtype), (20 * torch.randn(1, S, D)).to(dtype)
@@ -147,7 +149,7 @@ def test_great_scores_leave_padding_alone(dtype, dropout):
 
 
 @pytest.mark.parametrize("kind", ["plain", "masked", "causal", "windowed", "weights"])
-def test_dropout_is_of_the_weights_and_leaves_the_mean(kind):
+def test_multihead_dropout_acts_on_weights_and_keeps_the_mean(kind):
     torch.manual_seed(6)
     own = MultiHeadAttention(D, H, 0.25, 2 if kind == "windowed" else None)
     query = torch.randn(1, S, D)
@@ -166,7 +168,7 @@ def test_dropout_is_of_the_weights_and_leaves_the_mean(kind):
     assert len(first.round(decimals=4).unique(dim=0)) == 4 if kind == "causal" else len(first.unique(dim=0)) > 20
 
 
-def test_without_positions_self_attention_is_permutation_equivariant():
+def test_self_attention_without_positions_is_permutation_equivariant():
     own, _ = pair(7)
     query, order = leaf(B, S, D), torch.randperm(S)
     torch.testing.assert_close(own(query[:, order])[0], own(query)[0][:, order])
@@ -175,14 +177,14 @@ def test_without_positions_self_attention_is_permutation_equivariant():
     assert turned.abs().max() > 0.01
 
 
-def test_causal_outputs_never_see_later_positions():
+def test_causal_self_attention_never_sees_later_positions():
     own, _ = pair(8)
     query = leaf(1, S, D)
     (gradient,) = torch.autograd.grad(own(query, causal=True)[0][0, 3].sum(), query)
     assert torch.all(gradient[0, 4:] == 0) and torch.all(gradient[0, :4] != 0)
 
 
-def test_a_memory_projected_once_and_beams_as_queries():
+def test_attend_to_a_projected_memory_with_beams_as_queries_equals_forward():
     own, _ = pair(9)
     query, memory = leaf(B, Q, D), leaf(B, S, D)
     keys, values = own.project_memory(memory)
@@ -199,7 +201,7 @@ def test_a_memory_projected_once_and_beams_as_queries():
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("size", "radius"), [(7, 0), (7, 2), (7, 50), (75, 1), (75, 5), (100, 40), (96, 32), (1, 1)])
-def test_windowed_is_full_attention_with_a_band_mask(size, radius, causal, masked, rotary):
+def test_windowed_self_attention_equals_full_attention_with_a_band_mask(size, radius, causal, masked, rotary):
     torch.manual_seed(10)
     windowed = MultiHeadAttention(D, H, window=radius).double()
     full = MultiHeadAttention(D, H).double()
@@ -239,7 +241,7 @@ class LargestTensor(torch.utils._python_dispatch.TorchDispatchMode):
         return result
 
 
-def test_a_radius_wider_than_the_sentence_costs_nothing():
+def test_windows_wider_than_the_sentence_are_cut():
     for causal in (False, True):
         wide, whole = (Windows.of(20, radius, causal) for radius in (2 * 10**9, 20))
         assert wide == whole and wide.span <= 3 * 20
@@ -255,7 +257,7 @@ def elements(size, window, causal=True, dropout=0.0):
 
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
 @pytest.mark.parametrize("causal", [False, True])
-def test_windowed_makes_nothing_that_grows_with_the_square(causal, dropout):
+def test_windowed_self_attention_memory_grows_linearly(causal, dropout):
     small, large = (elements(size, 16, causal, dropout) for size in (1024, 4096))
     assert large.largest < 4096 * 4096 / 16
     assert large.total < 4.1 * small.total
@@ -263,14 +265,14 @@ def test_windowed_makes_nothing_that_grows_with_the_square(causal, dropout):
     assert wide.total < 8.5 * large.total
 
 
-def test_the_square_would_have_been_noticed():
+def test_largest_tensor_watch_sees_the_square_of_full_attention():
     own = MultiHeadAttention(D, H)
     with LargestTensor() as watch:
         own(torch.randn(1, 1024, D), need_weights=True)
     assert watch.largest == H * 1024 * 1024
 
 
-def test_windows_cover_each_query_and_its_neighbours_once():
+def test_windows_cover_each_query_and_its_neighbors_once():
     for size, radius, causal in ((1, 0, False), (31, 3, False), (33, 3, True), (90, 40, False), (64, 32, True)):
         windows = Windows.of(size, radius, causal)
         allowed = windows.mask(1, None, torch.device("cpu"))
@@ -296,6 +298,6 @@ def test_windows_cover_each_query_and_its_neighbours_once():
         ((8, 2, 0.0, -1), "0 or more, or none, got -1"),
     ],
 )
-def test_impossible_settings(arguments, message):
+def test_multihead_attention_with_impossible_settings_is_refused(arguments, message):
     with pytest.raises(UserError, match=message):
         MultiHeadAttention(*arguments)

@@ -10,7 +10,7 @@ from seq2seq.attention import AveragePooling, NadarayaWatson, lengths_to_mask
 SCRIPT = Path(__file__).parents[2] / "scripts" / "attention_pooling.py"
 
 
-def test_average_pooling_is_the_mean_of_what_is_real():
+def test_average_pooling_is_the_mean_of_unmasked_values():
     values = torch.randn(2, 5, 3, dtype=torch.float64)
     context, weights = AveragePooling()(
         torch.randn(2, 2, 4).double(), torch.randn(2, 5, 4).double(), values, lengths_to_mask(torch.tensor([5, 2]), 5)
@@ -21,7 +21,7 @@ def test_average_pooling_is_the_mean_of_what_is_real():
 
 
 @pytest.mark.parametrize("learned", [False, True])
-def test_kernel_regression_by_hand(learned):
+def test_nadaraya_watson_equals_hand_computed_regression(learned):
     width, keys, values = 0.8, [0.0, 1.0, 2.5], [1.0, -2.0, 3.0]
     model = NadarayaWatson(width, learned).double()
     prediction, weights = model(*(torch.tensor(part).double().view(1, -1, 1) for part in ([0.7, 2.0], keys, values)))
@@ -33,7 +33,7 @@ def test_kernel_regression_by_hand(learned):
 
 
 @pytest.mark.slow
-def test_script_draws_and_a_learned_width_fits_best(tmp_path, capsys):
+def test_pooling_script_draws_and_a_learned_width_fits_best(tmp_path, capsys):
     runpy.run_path(str(SCRIPT))["main"](["--output", str(tmp_path / "pooling.png")])
     printed = capsys.readouterr().out
     errors = [float(line.split()[-1]) for line in printed.splitlines() if "mean squared error" in line]

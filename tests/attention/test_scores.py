@@ -12,7 +12,7 @@ B, Q, S = 2, 3, 4
 
 
 @pytest.mark.parametrize("name", SCORES)
-def test_score_of_every_pair(name):
+def test_score_of_every_pair_equals_the_equation(name):
     torch.manual_seed(1)
     score = SCORES[name]().double()
     query, keys = torch.randn(B, Q, WIDTH).double(), torch.randn(B, S, WIDTH).double()
@@ -26,7 +26,7 @@ def test_score_of_every_pair(name):
 
 
 @pytest.mark.parametrize("name", SCORES)
-def test_windows_of_keys_score_as_the_whole_does(name):
+def test_score_of_windows_equals_score_of_all_keys(name):
     torch.manual_seed(2)
     score = SCORES[name]().double()
     query, projected = torch.randn(B, Q, WIDTH).double(), score.project(torch.randn(B, S, WIDTH).double())
@@ -36,7 +36,7 @@ def test_windows_of_keys_score_as_the_whole_does(name):
 
 
 @pytest.mark.parametrize("name", [name for name in SCORES if name != "uniform"])
-def test_gradcheck(name):
+def test_score_passes_gradcheck(name):
     torch.manual_seed(3)
     score = SCORES[name]().double()
     query = torch.randn(B, Q, WIDTH, dtype=torch.float64, requires_grad=True)
@@ -45,7 +45,7 @@ def test_gradcheck(name):
     assert torch.autograd.gradcheck(lambda q, k, *_: score(q, score.project(k)), (query, keys, *parameters))
 
 
-def test_queries_and_keys_of_two_widths():
+def test_scores_of_one_width_refuse_two():
     for score in (AdditiveScore(3, 5, 4), GeneralScore(3, 5)):
         assert score(torch.randn(B, Q, 3), score.project(torch.randn(B, S, 5))).shape == (B, Q, S)
     for score in (DotScore(), ScaledDotScore(3), GaussianScore()):
@@ -53,7 +53,7 @@ def test_queries_and_keys_of_two_widths():
             score(torch.randn(B, Q, 3), score.project(torch.randn(B, S, 5)))
 
 
-def test_concatenation_with_one_matrix_is_the_additive_score():
+def test_additive_score_equals_luong_concat():
     torch.manual_seed(4)
     score = AdditiveScore(3, 5, 4).double()
     query, keys = torch.randn(1, 1, 3).double(), torch.randn(1, 1, 5).double()
@@ -63,7 +63,7 @@ def test_concatenation_with_one_matrix_is_the_additive_score():
 
 
 @pytest.mark.parametrize("width", [4, 64, 512])
-def test_variance_of_a_dot_product_is_the_width_and_scaling_brings_it_to_one(width):
+def test_dot_score_variance_is_the_width_and_scaled_is_one(width):
     torch.manual_seed(5)
     count = 20_000
     query, keys = torch.randn(count, 1, width), torch.randn(count, 1, width)
@@ -74,7 +74,7 @@ def test_variance_of_a_dot_product_is_the_width_and_scaling_brings_it_to_one(wid
     assert abs(scaled.var() - 1) < tolerance
 
 
-def test_only_a_learned_gaussian_has_a_parameter():
+def test_gaussian_score_has_a_parameter_only_if_learned():
     assert not list(GaussianScore(2.0).parameters()) and not GaussianScore(2.0).state_dict()
     learned = GaussianScore(2.0, learned=True).double()
     assert [tuple(p.shape) for p in learned.parameters()] == [()]
@@ -91,6 +91,6 @@ def test_only_a_learned_gaussian_has_a_parameter():
         lambda: ScaledDotScore(0),
     ],
 )
-def test_impossible_sizes(make):
+def test_scores_of_impossible_sizes_are_refused(make):
     with pytest.raises(UserError, match="must be positive, got"):
         make()

@@ -41,7 +41,7 @@ def run(reference: bool, *given: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("conditional", [False, True])
-def test_states_contexts_and_gradients_equal_the_reference(conditional):
+def test_attentive_gru_results_and_gradients_equal_the_reference(conditional):
     given = problem(conditional)
     results = [run(reference, *given) for reference in (False, True)]
     pulls = [torch.randn_like(part) for part in results[0]]
@@ -54,5 +54,5 @@ def test_states_contexts_and_gradients_equal_the_reference(conditional):
 
 
 @pytest.mark.parametrize("conditional", [False, True])
-def test_gradients_are_numerical_ones(conditional):
+def test_attentive_gru_passes_gradcheck(conditional):
     assert torch.autograd.gradcheck(lambda *given: run(False, *given), problem(conditional))

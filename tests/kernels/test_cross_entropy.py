@@ -27,7 +27,7 @@ def gradients(loss: torch.Tensor, *parameters: torch.Tensor | None) -> list[torc
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.6])
 @pytest.mark.parametrize("with_bias", [True, False])
 @pytest.mark.parametrize("chunk", [1, 40, 11 * 23, 10**6])
-def test_loss_and_gradients_equal_the_reference(smoothing: float, with_bias: bool, chunk: int) -> None:
+def test_fused_cross_entropy_and_gradients_equal_the_reference(smoothing: float, with_bias: bool, chunk: int) -> None:
     features, weight, bias, target = problem()
     b = bias if with_bias else None
     plain, expected = cross_entropy_reference(features, weight, b, target, smoothing)
@@ -42,7 +42,7 @@ def test_loss_and_gradients_equal_the_reference(smoothing: float, with_bias: boo
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.6])
-def test_reference_equals_torch(smoothing: float) -> None:
+def test_cross_entropy_reference_equals_torch(smoothing: float) -> None:
     features, weight, bias, target = problem()
     logits = F.linear(features, weight, bias)
     loss, nll = cross_entropy_reference(features, weight, bias, target, smoothing)
@@ -51,14 +51,14 @@ def test_reference_equals_torch(smoothing: float) -> None:
     torch.testing.assert_close(nll, F.cross_entropy(logits, target, reduction="none"), rtol=1e-12, atol=1e-12)
 
 
-def test_gradcheck() -> None:
+def test_fused_cross_entropy_passes_gradcheck() -> None:
     features, weight, bias, target = problem(5, 3, 4)
     assert torch.autograd.gradcheck(
         lambda x, w, b: fused_cross_entropy(x, w, b, target, 0.2, chunk=8)[0], (features, weight, bias)
     )
 
 
-def test_smoothing_by_hand() -> None:
+def test_fused_cross_entropy_with_smoothing_equals_a_hand_computed_value() -> None:
     """Two types, logits 0 and ln 3: p = (1/4, 3/4); smoothing 0.2 gives q = (0.1, 0.9) for target 1."""
     weight = torch.tensor([[0.0], [math.log(3)]], dtype=torch.float64)
     loss, nll = fused_cross_entropy(
@@ -68,7 +68,7 @@ def test_smoothing_by_hand() -> None:
     assert loss.item() == pytest.approx(-0.1 * math.log(0.25) - 0.9 * math.log(0.75))
 
 
-def test_huge_logits_stay_finite() -> None:
+def test_fused_cross_entropy_of_huge_logits_is_finite() -> None:
     weight = torch.tensor([[1e4], [-1e4], [0.0]], requires_grad=True)
     features = torch.ones(3, 1, requires_grad=True)
     loss, nll = fused_cross_entropy(features, weight, None, torch.tensor([0, 1, 2]), smoothing=0.1)
@@ -77,7 +77,7 @@ def test_huge_logits_stay_finite() -> None:
     assert all(p.grad is not None and p.grad.isfinite().all() for p in (features, weight))
 
 
-def test_no_rows() -> None:
+def test_fused_cross_entropy_of_no_rows_is_zero() -> None:
     features, weight, bias, _ = problem(rows=0)
     loss, nll = fused_cross_entropy(features, weight, bias, torch.empty(0, dtype=torch.int64), 0.1)
     assert loss.item() == 0 and nll.shape == (0,)
@@ -85,7 +85,7 @@ def test_no_rows() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_autocast_is_close_and_keeps_parameter_types(dtype: torch.dtype) -> None:
+def test_fused_cross_entropy_under_autocast_is_close_and_keeps_gradient_types(dtype: torch.dtype) -> None:
     features, weight, bias, target = problem(64, 32, 50, torch.float32)
     plain = F.cross_entropy(F.linear(features, weight, bias), target, label_smoothing=0.1, reduction="sum")
     with torch.autocast("cpu", dtype):
@@ -99,7 +99,7 @@ def test_autocast_is_close_and_keeps_parameter_types(dtype: torch.dtype) -> None
         assert (ours - reference).norm() < 0.02 * reference.norm()
 
 
-def test_a_tied_weight_gathers_both_gradients() -> None:
+def test_fused_cross_entropy_of_a_tied_weight_sums_both_gradients() -> None:
     _, weight, _, target = problem(6, 7, 11)
     tokens = torch.arange(6)
     loss, _ = fused_cross_entropy(F.embedding(tokens, weight), weight, None, target, 0.1)
@@ -126,7 +126,7 @@ def logits_held(function) -> int:
     return mode.size
 
 
-def test_never_holds_all_logits() -> None:
+def test_fused_cross_entropy_never_holds_all_logits() -> None:
     features, weight, bias, target = problem(200, 4, 50, torch.float32)
 
     def step() -> None:
@@ -136,7 +136,7 @@ def test_never_holds_all_logits() -> None:
     assert logits_held(lambda: F.cross_entropy(F.linear(features, weight), target)) == 200 * 50
 
 
-def test_training_with_it_learns() -> None:
+def test_fused_cross_entropy_trains_a_lookup_to_a_small_loss() -> None:
     torch.manual_seed(0)
     layer, embedding = OutputLayer(8, 5), nn.Embedding(5, 8)
     optimizer = torch.optim.Adam([*layer.parameters(), *embedding.parameters()], lr=0.1)

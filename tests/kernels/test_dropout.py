@@ -8,7 +8,7 @@ from seq2seq.kernels.dropout import Dropout, add_dropout, add_dropout_reference,
 
 
 @pytest.mark.parametrize("rate", [0.001, 0.1, 0.3, 0.5, 0.9])
-def test_rate_and_expectation(rate):
+def test_dropout_drops_at_its_rate_and_keeps_the_expectation(rate):
     torch.manual_seed(1)
     count = 400_003  # no multiple of four: the last word is used in part
     kept = dropout(torch.ones(count, dtype=torch.float64), rate, training=True)
@@ -21,7 +21,7 @@ def test_rate_and_expectation(rate):
     assert abs(kept.mean().item() - 1) < 5 * deviation
 
 
-def test_entries_are_independent():
+def test_dropout_of_entries_at_any_lag_is_uncorrelated():
     torch.manual_seed(2)
     kept = (dropout(torch.ones(4_000_000), 0.3, training=True) != 0).double() - 0.7
     for lag in (1, 2, 3, 4, 5, 8, 64):  # within a word, across words
@@ -29,7 +29,7 @@ def test_entries_are_independent():
         assert abs(correlation) < 5 / math.sqrt(4_000_000)
 
 
-def test_four_entries_of_a_word_are_alike():
+def test_dropout_rates_of_the_four_entries_of_a_word_are_equal():
     torch.manual_seed(3)
     share = (dropout(torch.ones(500_000, 4), 0.25, training=True) == 0).double().mean(0)
     assert (share - 0.25).abs().max() < 5 * math.sqrt(0.25 * 0.75 / 500_000)
@@ -37,7 +37,7 @@ def test_four_entries_of_a_word_are_alike():
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (5, 7, 3)])
-def test_gradient_is_what_was_done_to_the_values(dtype, shape):
+def test_dropout_gradient_equals_the_scaled_mask_in_every_type_and_shape(dtype, shape):
     torch.manual_seed(4)
     values = torch.full(shape, 2.0, dtype=dtype, requires_grad=True)
     out = dropout(values, 0.5, training=True)
@@ -46,7 +46,7 @@ def test_gradient_is_what_was_done_to_the_values(dtype, shape):
     assert torch.equal(values.grad, out.detach() / 2)
 
 
-def test_transposed_values():
+def test_dropout_of_transposed_values_drops_the_same_entries():
     torch.manual_seed(5)
     values = torch.randn(6, 5).t()
     out = dropout(values, 0.5, training=True)
@@ -54,7 +54,7 @@ def test_transposed_values():
     assert 0 < (out == 0).sum() < 30
 
 
-def test_gradcheck():
+def test_dropout_passes_gradcheck():
     values = torch.randn(4, 5, dtype=torch.float64, requires_grad=True)
 
     def seeded(values):
@@ -65,7 +65,7 @@ def test_gradcheck():
     assert torch.autograd.gradgradcheck(seeded, values)
 
 
-def test_global_generator_repeats_it():
+def test_dropout_follows_the_global_generator():
     module = Dropout(0.5)
     torch.manual_seed(7)
     state = torch.get_rng_state()
@@ -75,13 +75,13 @@ def test_global_generator_repeats_it():
     assert not torch.equal(first, second)
 
 
-def test_identity_in_evaluation_and_at_rate_zero():
+def test_dropout_in_evaluation_or_at_rate_zero_is_the_identity():
     values = torch.randn(3)
     assert Dropout(0.5).eval()(values) is values
     assert Dropout(0.0)(values) is values
 
 
-def test_saves_one_byte_an_entry():
+def test_dropout_saves_one_byte_per_entry():
     saved = []
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: saved.append(tensor) or tensor, lambda tensor: tensor):
         dropout(torch.ones(1000, requires_grad=True), 0.1, training=True)
@@ -89,14 +89,14 @@ def test_saves_one_byte_an_entry():
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0, 2])
-def test_impossible_rate(rate):
+def test_dropout_with_an_impossible_rate_is_refused(rate):
     with pytest.raises(UserError, match=f"got {rate}"):
         Dropout(rate)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("adding", [False, True])
-def test_results_and_gradients_equal_the_reference(dtype, adding):
+def test_dropout_and_add_dropout_equal_their_references(dtype, adding):
     inputs, values, gradient = torch.randn(3, 5, 7, 4).to(dtype).requires_grad_().unbind(0)
     results = []
     for drop in (dropout_reference, lambda values, rate: dropout(values, rate, training=True)):

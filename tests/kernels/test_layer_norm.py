@@ -18,7 +18,7 @@ def layers(width: int = 6) -> tuple[LayerNorm, nn.LayerNorm]:
 
 
 @pytest.mark.parametrize("smallest", [SMALLEST_WEIGHT, 0.0])
-def test_results_and_gradients_equal_the_reference_and_torch(smallest: float):
+def test_layer_norm_and_gradients_equal_the_reference_and_torch(smallest: float):
     mine, theirs = layers()
     with torch.no_grad():
         for layer in (mine, theirs):
@@ -40,14 +40,14 @@ def test_results_and_gradients_equal_the_reference_and_torch(smallest: float):
             torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_gradients_are_numerical_ones():
+def test_layer_norm_passes_gradcheck():
     mine, _ = layers()
     inputs = torch.randn(5, 6, dtype=torch.float64, requires_grad=True)
     parameters = tuple(mine.parameters())
     assert torch.autograd.gradcheck(lambda inputs, *_: mine(inputs), (inputs, *parameters))
 
 
-def test_float32_loses_no_digits():
+def test_layer_norm_gradient_in_float32_loses_no_digits():
     torch.manual_seed(2)
     mine = LayerNorm(64)
     with torch.no_grad():
@@ -66,7 +66,7 @@ def test_float32_loses_no_digits():
     assert error < FLOAT32 * exact.abs().max() and error < 30 * torchs
 
 
-def test_the_input_is_not_kept():
+def test_layer_norm_saves_its_result_instead_of_its_input():
     layer, above = LayerNorm(6), nn.Linear(6, 2)
     inputs = torch.randn(50, 6, requires_grad=True)
     kept: list[int] = []

@@ -5,7 +5,7 @@ from seq2seq.kernels.split_heads import split_heads, split_heads_reference
 
 
 @pytest.mark.parametrize("used", [(0, 1, 2), (1, 2), (0,)])
-def test_parts_and_gradients_equal_the_reference(used):
+def test_split_heads_and_gradients_equal_the_reference(used):
     torch.manual_seed(0)
     packed = torch.randn(3, 7, 3 * 8, dtype=torch.float64, requires_grad=True)
     parts, expected = split_heads(packed, 3, 2), split_heads_reference(packed, 3, 2)
@@ -18,6 +18,6 @@ def test_parts_and_gradients_equal_the_reference(used):
     assert torch.equal(*gradients)
 
 
-def test_second_gradients_are_numerical_ones():
+def test_split_heads_passes_gradgradcheck():
     packed = torch.randn(2, 3, 2 * 4, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradgradcheck(lambda values: split_heads(values, 2, 2), packed)

@@ -17,7 +17,7 @@ from seq2seq.layers.positions import (
 )
 
 
-def test_sinusoids_are_the_equation():
+def test_sinusoidal_positions_equal_the_equation():
     vectors = SinusoidalPositions(6)(5)
     for p in range(5):
         for i in range(3):
@@ -27,7 +27,7 @@ def test_sinusoids_are_the_equation():
 
 
 @pytest.mark.parametrize("shift", [1, 7, 100])
-def test_a_shift_is_one_linear_map_for_all_positions(shift):
+def test_sinusoidal_positions_shift_by_one_rotation(shift):
     """PE(p + k) = R(k) PE(p), R(k) made of rotations by k w_i."""
     width = 8
     positions = SinusoidalPositions(width).double()
@@ -39,19 +39,19 @@ def test_a_shift_is_one_linear_map_for_all_positions(shift):
 
 
 @pytest.mark.parametrize("positions", [SinusoidalPositions(4), LearnedPositions(4, 30)])
-def test_offset_continues_where_the_beginning_stopped(positions):
+def test_positions_with_offset_continue_the_sequence(positions):
     assert_float32_close(positions(12)[7:], positions(5, 7))
     rotary = RotaryPositions(4)
     assert_float32_close(rotary(12).sine[7:], rotary(5, 7).sine)
 
 
-def test_sinusoids_have_no_longest_position():
+def test_sinusoidal_positions_have_no_limit():
     vectors = SinusoidalPositions(16)(20_000)
     assert vectors.shape == (20_000, 16) and torch.all(torch.isfinite(vectors))
     assert not SinusoidalPositions(16).state_dict()
 
 
-def test_learned_positions_overflow_names_the_segment():
+def test_learned_positions_past_the_last_name_the_segment():
     positions = LearnedPositions(4, 6)
     mask = lengths_to_mask(torch.tensor([6, 9, 8]), 9)
     with pytest.raises(PositionError, match=r"segment 2 of the batch has 9 tokens, but only 6 positions") as caught:
@@ -62,20 +62,20 @@ def test_learned_positions_overflow_names_the_segment():
         positions(1, offset=6)
 
 
-def test_learned_positions_up_to_the_last_and_padding_beyond():
+def test_learned_positions_past_the_last_are_zero_at_padding():
     positions = LearnedPositions(4, 6)
     assert torch.equal(positions(6), positions.weight)
     padded = positions(8, mask=lengths_to_mask(torch.tensor([6, 2]), 8))
     assert padded.shape == (8, 4) and torch.equal(padded[:6], positions.weight) and torch.all(padded[6:] == 0)
 
 
-def test_learned_positions_learn():
+def test_learned_positions_get_gradients():
     module = AddedPositions(LearnedPositions(4, 6))
     module(torch.zeros(2, 3, 4)).sum().backward()
     assert module.positions.weight.grad.tolist() == [[2.0] * 4] * 3 + [[0.0] * 4] * 3
 
 
-def test_added_concatenated_and_none():
+def test_added_concatenated_and_no_positions_join_as_named():
     torch.manual_seed(1)
     positions = SinusoidalPositions(4)
     added, concatenated, none = AddedPositions(positions), ConcatenatedPositions(positions, 10), NoPositions(7)
@@ -92,7 +92,7 @@ def test_added_concatenated_and_none():
         assert module(half).dtype == torch.bfloat16
 
 
-def test_rotary_rotates_each_pair_by_its_position():
+def test_rotary_positions_rotate_each_pair_by_its_angle():
     rotary = RotaryPositions(4).double()
     heads = torch.randn(2, 3, 5, 4, dtype=torch.float64)
     turned = rotary(5, 2)(heads)
@@ -109,7 +109,7 @@ def test_rotary_rotates_each_pair_by_its_position():
     torch.testing.assert_close(turned.norm(dim=-1), heads.norm(dim=-1))
 
 
-def test_rotated_dot_products_depend_on_distance_alone():
+def test_rotary_dot_products_depend_on_distance_only():
     rotary = RotaryPositions(6).double()
     query, key = torch.randn(1, 1, 1, 6, dtype=torch.float64), torch.randn(1, 1, 1, 6, dtype=torch.float64)
 
@@ -121,7 +121,7 @@ def test_rotated_dot_products_depend_on_distance_alone():
     assert (dot(3, 10) - dot(3, 11)).abs() > 1e-3
 
 
-def test_far_positions_in_half_precision():
+def test_sinusoidal_positions_in_half_precision_are_right_far_away():
     wanted = SinusoidalPositions(8)(1, 3001)
     half = SinusoidalPositions(8).to(torch.float16)(1, 3001)
     assert half.dtype == torch.float16
@@ -138,6 +138,6 @@ def test_far_positions_in_half_precision():
         (lambda: ConcatenatedPositions(SinusoidalPositions(8), 8), "8 of 8 features leave none"),
     ],
 )
-def test_impossible_sizes(make, message):
+def test_positions_of_impossible_sizes_are_refused(make, message):
     with pytest.raises(UserError, match=message):
         make()

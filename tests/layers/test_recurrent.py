@@ -27,7 +27,7 @@ def state_of(layer, rows: int) -> tuple[torch.Tensor, ...]:
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_one_step_at_a_time_equals_torch_cell_and_whole_sequence(cell):
+def test_recurrent_layer_step_equals_torch_cell_and_whole_sequence(cell):
     layer = create_layer(cell, 3, 4).double()
     torch_cell = (nn.GRUCell if cell == "gru" else nn.LSTMCell)(3, 4).double()
     for parameter in layer.parameters():
@@ -46,7 +46,7 @@ def test_one_step_at_a_time_equals_torch_cell_and_whole_sequence(cell):
 
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("layers", [1, 3])
-def test_stack_equals_torch_module(cell, layers):
+def test_recurrent_stack_equals_torch_module(cell, layers):
     stack = RecurrentStack(cell, 3, 4, layers).double()
     reference = (nn.GRU if cell == "gru" else nn.LSTM)(3, 4, layers, batch_first=True).double()
     reference.load_state_dict(
@@ -72,7 +72,7 @@ def test_stack_equals_torch_module(cell, layers):
 
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("bidirectional", [False, True])
-def test_encoder_equals_torch_module_on_each_sentence_alone(cell, bidirectional):
+def test_recurrent_encoder_of_a_batch_equals_torch_on_each_sentence(cell, bidirectional):
     encoder = RecurrentEncoder(cell, 3, 4, layers=2, bidirectional=bidirectional).double()
     width = 2 if bidirectional else 4
     reference = (nn.GRU if cell == "gru" else nn.LSTM)(
@@ -99,7 +99,7 @@ def test_encoder_equals_torch_module_on_each_sentence_alone(cell, bidirectional)
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_nothing_at_padding_reaches_the_encoder_or_gets_gradient(cell):
+def test_recurrent_encoder_ignores_padding_and_gives_it_no_gradient(cell):
     encoder = RecurrentEncoder(cell, 3, 4, layers=2, bidirectional=True).double()
     inputs, mask = padded_batch(3)
     noise = torch.where(mask.unsqueeze(-1), inputs, torch.randn_like(inputs) * 100).requires_grad_()
@@ -112,7 +112,7 @@ def test_nothing_at_padding_reaches_the_encoder_or_gets_gradient(cell):
     assert (noise.grad[~mask] == 0).all() and (noise.grad[mask] != 0).all()
 
 
-def test_reversal_turns_real_tokens_only():
+def test_reversal_reverses_real_tokens_only():
     tokens = torch.tensor([[1, 2, 3, 0], [4, 0, 0, 0], [5, 6, 7, 8]])
     positions = reversal(tokens != 0)
     turned = reorder(tokens.unsqueeze(-1), positions).squeeze(-1)
@@ -121,7 +121,7 @@ def test_reversal_turns_real_tokens_only():
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_initialisation(cell):
+def test_recurrent_layer_starts_with_orthogonal_matrices_and_zero_biases(cell):
     layer = create_layer(cell, 6, 5).double()
     for block in layer.rnn.weight_hh_l0.chunk(layer.gate_width // 5):
         assert_float32_close(block @ block.t(), torch.eye(5, dtype=torch.float64))
@@ -129,7 +129,7 @@ def test_initialisation(cell):
     assert biases.tolist() == [[1.0 if cell == "lstm" and gate == 1 else 0.0] * 5 for gate in range(len(biases))]
 
 
-def test_dropout_acts_between_layers_only():
+def test_recurrent_stack_drops_out_between_layers_only():
     stack = RecurrentStack("gru", 3, 8, 2, dropout=0.5)
     inputs = torch.randn(4, 5, 3)
     states = [(torch.zeros(4, 8),)] * 2
@@ -140,7 +140,7 @@ def test_dropout_acts_between_layers_only():
     assert torch.equal(single(inputs, states[:1])[0], single(inputs, states[:1])[0])
 
 
-def test_values_are_checked():
+def test_recurrent_layers_with_impossible_values_are_refused():
     with pytest.raises(UserError, match="cell='elman'"):
         create_layer("elman", 3, 4)
     with pytest.raises(UserError, match="width=5"):

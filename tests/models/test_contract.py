@@ -1,4 +1,4 @@
-"""What `interfaces.Model` promises, for every model, score and alignment that conf/ can compose."""
+"""Contract of `interfaces.Model`, for every model, score and alignment that conf/ can compose."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def assert_same(actual: Tensor, expected: Tensor) -> None:
 
 
 @torch.no_grad()
-def test_steps_equal_decode(model: Model):
+def test_model_steps_equal_decode(model: Model):
     whole = decode(model, SOURCES, TARGETS)
     source, target_in = pad(SOURCES), pad([[BOS, *row] for row in TARGETS])
     mask = source != PAD
@@ -81,7 +81,7 @@ def test_steps_equal_decode(model: Model):
 
 
 @torch.no_grad()
-def test_padding_batch_size_and_order_change_nothing(model: Model):
+def test_model_ignores_padding_batch_size_and_order(model: Model):
     batch = decode(model, SOURCES, TARGETS)
     padded = decode(model, SOURCES, TARGETS, extra=3)
     reversed_batch = decode(model, SOURCES[::-1], TARGETS[::-1])[::-1]
@@ -93,7 +93,7 @@ def test_padding_batch_size_and_order_change_nothing(model: Model):
 
 
 @torch.no_grad()
-def test_no_position_sees_later_ones(model: Model):
+def test_model_positions_never_see_later_ones(model: Model):
     target = [4, 5, 6, 7, 8, 9]
     changed = [target[:t] + [4 + (token - 1) % 7 for token in target[t:]] for t in range(len(target))]
     features, *others = decode(model, SOURCES[:1] * 7, [target, *changed])
@@ -102,7 +102,7 @@ def test_no_position_sees_later_ones(model: Model):
         assert not torch.allclose(other[t + 1], features[t + 1])
 
 
-def test_gradient_reaches_every_parameter(model: Model, request):
+def test_model_gradient_reaches_every_parameter(model: Model, request):
     combination = request.node.callspec.params["model"]
     if "model/attention/score=uniform" in combination and "model/attention/alignment=unnormalized" in combination:
         return  # weights are zero by definition, and so are the context's gradients
@@ -125,7 +125,7 @@ def test_gradient_reaches_every_parameter(model: Model, request):
 
 
 @torch.no_grad()
-def test_selected_beams_equal_recomputation(model: Model):
+def test_model_state_select_equals_recomputation(model: Model):
     """From one beam to several, reordered, with sentences leaving and fewer beams left."""
     source = pad(SOURCES)
     state = model.start(model.encode(source, source != PAD))
@@ -150,7 +150,7 @@ def test_selected_beams_equal_recomputation(model: Model):
 
 
 @torch.no_grad()
-def test_weights_belong_to_their_beam(model: Model):
+def test_model_weights_of_beams_equal_those_of_sentences(model: Model):
     """The beams of one sentence get the weights that each would get as a sentence of its own."""
     if not model.attends:
         return
@@ -164,7 +164,7 @@ def test_weights_belong_to_their_beam(model: Model):
 
 
 @pytest.mark.parametrize("name", sorted(SMALL))
-def test_word_dropout_is_on_both_sides(name: str, build_model):
+def test_model_word_dropout_acts_on_both_sides(name: str, build_model):
     model = build_model(
         name, [*SMALL[name], "model.dropout=0", "model.word_dropout=0.99", "model.tie_embeddings=false"]
     )
@@ -200,7 +200,7 @@ def test_word_dropout_is_on_both_sides(name: str, build_model):
     ],
 )
 @torch.no_grad()
-def test_dropout_acts_everywhere_in_decode_and_step(name, overrides, encoder, decoder, build_model, monkeypatch):
+def test_model_dropout_acts_everywhere_in_decode_and_step(name, overrides, encoder, decoder, build_model, monkeypatch):
     """Counted in vectors of 8 a position, which with two heads is the size of a position's attention weights too."""
     drawn: list[int] = []
     draw = dropout.draw_kept

@@ -73,7 +73,7 @@ def features_by_loops(model, source, target):
 
 
 @torch.no_grad()
-def test_equals_loops():
+def test_conv_features_equal_loops():
     model = create()
     for parameter in model.parameters():
         parameter.add_(torch.randn_like(parameter) * 0.3)  # biases too
@@ -89,7 +89,7 @@ def test_equals_loops():
     "options", [{"kernel": 1}, {"kernel": 5}, {"positions": "learned"}, {"positions": "none"}, {"encoder_layers": 3}]
 )
 @torch.no_grad()
-def test_steps_equal_decode(options):
+def test_conv_steps_equal_decode(options):
     model = create(**options)
     source = torch.tensor([[5, 6, EOS], [EOS, PAD, PAD]])
     target = torch.tensor([[BOS, 4, 5, 6, 7, 8], [BOS, 9, 9, 4, 4, 4]])
@@ -105,7 +105,7 @@ def test_steps_equal_decode(options):
 
 
 @torch.no_grad()
-def test_reach_of_the_decoder():
+def test_conv_decoder_reaches_as_far_as_its_kernels():
     """Two layers of kernel 3 see the word itself and four before it."""
     model = create()
     source = torch.tensor([[5, 6, EOS]])
@@ -118,7 +118,7 @@ def test_reach_of_the_decoder():
     assert differs[0].tolist() == [False] + [True] * 5 + [False] * 2
 
 
-def test_the_variance_at_the_start_allows_for_dropout_where_inputs_are_dropped():
+def test_conv_initial_variance_allows_for_dropout_of_inputs():
     model = create(width=256, embedding_width=256, dropout=0.5)
     for side in (model.encoder, model.decoder):
         for linear, kept in ((side.widen, 0.5), (side.narrow, 1.0)):
@@ -127,7 +127,7 @@ def test_the_variance_at_the_start_allows_for_dropout_where_inputs_are_dropped()
 
 
 @torch.no_grad()
-def test_learned_positions_start_as_large_as_words():
+def test_conv_learned_positions_start_with_the_variance_of_words():
     model = create(embedding_width=256, positions="learned")
     for embed in (model.encoder.embed, model.decoder.embed):
         assert embed.embedding(torch.arange(1, 11)).std().item() == pytest.approx(1, rel=0.1)
@@ -145,6 +145,6 @@ def test_learned_positions_start_as_large_as_words():
         ({"positions": "sinus"}, "unknown"),
     ],
 )
-def test_impossible_values(options, message):
+def test_conv_with_impossible_values_is_refused(options, message):
     with pytest.raises(UserError, match=message):
         create(**options)

@@ -1,4 +1,4 @@
-"""The spread of fresh weights, which nothing else shows: a model learns, if worse, from others too."""
+"""Spread of initial weights, which no other test shows: a model also learns, if worse, from others."""
 
 import math
 
@@ -30,13 +30,13 @@ def xavier(inputs: int, outputs: int) -> float:
     ],
     ids=["positions", "output", "hidden", "feed-forward output", "additive score", "context"],
 )
-def test_standard_deviation(make, deviation):
+def test_initial_weights_have_their_standard_deviation(make, deviation):
     torch.manual_seed(0)
     weight = make().detach()
     assert weight.std().item() == pytest.approx(deviation, rel=0.05)
     assert abs(weight.mean().item()) < 0.05 * deviation
 
 
-def test_the_output_layer_of_a_model_has_a_bias_of_zero():
+def test_output_layer_of_a_model_starts_with_zero_bias():
     for tied in (True, False):
         assert create_vocabulary_layers(9, 11, False, tied, 4, 4, 0.0)[2].bias.tolist() == [0.0] * 11

@@ -42,19 +42,19 @@ def learns(model: torch.nn.Module, task: str, longest: int, total: int, goal: fl
 
 
 @pytest.mark.parametrize("combination", [parameter(c) for c in ALL if not c.cannot])
-def test_learns_to_reverse(build_model, combination):
+def test_combination_learns_to_reverse(build_model, combination):
     assert learns(small(build_model, combination), "reverse", longest=2, total=200, goal=0.9)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("combination", [c for c in ALL if c.name in COPY], ids=lambda c: c.name)
-def test_learns_to_copy(build_model, combination):
+def test_combination_learns_to_copy(build_model, combination):
     assert learns(small(build_model, combination), "copy", longest=3, total=400, goal=THRESHOLD)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("combination", [c for c in ALL if c.cannot], ids=lambda c: c.name)
-def test_a_model_that_does_not_see_order_cannot(build_model, combination):
+def test_model_without_order_answers_a_string_and_its_reverse_alike(build_model, combination):
     """It answers a string and its reverse alike, so that at most one of the two answers is right."""
     model = small(build_model, combination).double()
     for _ in updates(model, "copy", (1, 3), 20, rate=0.01, size=32):

@@ -39,7 +39,7 @@ def general() -> Attention:
     return Attention(GeneralScore(WIDTH, WIDTH), SoftAlignment())
 
 
-def randomised(model: nn.Module) -> nn.Module:
+def randomized(model: nn.Module) -> nn.Module:
     """In float64 and with no parameter at a special value."""
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.5)
@@ -90,7 +90,7 @@ def features_of(model: nn.Module) -> Tensor:
 @pytest.mark.parametrize("encoder_width", [WIDTH, 10])
 def test_bahdanau_attends_from_the_previous_state_then_recurs(cell, readout, encoder_width):
     parts = {"attention": additive(encoder_width), "cell": cell, "readout": readout, "encoder_width": encoder_width}
-    model = randomised(create_bahdanau(**parts, **SIZES))
+    model = randomized(create_bahdanau(**parts, **SIZES))
     decoder = model.decoder
     score = decoder.attention.score
     recur = torch_cell(decoder.first, decoder.feed.weight)
@@ -123,7 +123,7 @@ def test_bahdanau_attends_from_the_previous_state_then_recurs(cell, readout, enc
 @torch.no_grad()
 @pytest.mark.parametrize("encoder_width", [WIDTH, 10])
 def test_conditional_gru_reads_the_word_then_attends_then_reads_the_context(encoder_width):
-    model = randomised(
+    model = randomized(
         create_conditional_gru(attention=additive(encoder_width), encoder_width=encoder_width, **CONDITIONAL)
     )
     decoder, reader = model.decoder, model.encoder
@@ -150,7 +150,7 @@ def test_conditional_gru_reads_the_word_then_attends_then_reads_the_context(enco
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 @pytest.mark.parametrize("input_feeding", [True, False])
 def test_luong_recurs_then_attends(cell, input_feeding):
-    model = randomised(create_luong(attention=general(), cell=cell, layers=2, input_feeding=input_feeding, **SIZES))
+    model = randomized(create_luong(attention=general(), cell=cell, layers=2, input_feeding=input_feeding, **SIZES))
     decoder = model.decoder
     attentional = decoder.attentional
     feed = decoder.feed.weight if input_feeding else torch.zeros_like(decoder.stack[0].rnn.weight_ih_l0)
@@ -175,9 +175,9 @@ def test_luong_recurs_then_attends(cell, input_feeding):
 
 @torch.no_grad()
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
-def test_context_at_every_step(cell):
+def test_rnn_with_context_at_every_step_equals_the_equations(cell):
     """Cho et al. 2014: the summary sets the first state and enters gates and readout."""
-    model = randomised(create_rnn(cell=cell, readout="tanh", **SIZES))
+    model = randomized(create_rnn(cell=cell, readout="tanh", **SIZES))
     decoder = model.decoder
     recur = torch_cell(decoder.stack[0])
     features = features_of(model)
@@ -197,12 +197,12 @@ def test_context_at_every_step(cell):
 @torch.no_grad()
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 @pytest.mark.parametrize("bidirectional", [True, False])
-def test_context_as_initial_state_of_a_reversed_source(cell, bidirectional):
+def test_rnn_with_context_as_initial_state_equals_the_equations(cell, bidirectional):
     """Sutskever et al. 2014: two layers, each starting where the encoder's layer stopped; real tokens reversed."""
     model = create_rnn(
         context="initial_state", reverse_source=True, layers=2, cell=cell, bidirectional=bidirectional, **SIZES
     )
-    randomised(model)
+    randomized(model)
     decoder = model.decoder
     each = 2 if bidirectional else 1
     features = features_of(model)
@@ -222,8 +222,8 @@ def test_context_as_initial_state_of_a_reversed_source(cell, bidirectional):
 @torch.no_grad()
 @pytest.mark.parametrize("context", ["every_step", "initial_state"])
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
-def test_the_source_passes_through_a_vector_of_fixed_size(context, cell):
-    model = randomised(create_rnn(context=context, cell=cell, **SIZES))
+def test_rnn_reads_the_source_from_a_vector_of_fixed_size_only(context, cell):
+    model = randomized(create_rnn(context=context, cell=cell, **SIZES))
     long = torch.arange(40).view(1, 40) % 6 + 4
     short = SENTENCES[1].unsqueeze(0)
     memories = [model.encode(source, source != PAD) for source in (long, short)]
@@ -235,7 +235,7 @@ def test_the_source_passes_through_a_vector_of_fixed_size(context, cell):
     assert not torch.allclose(other, expected)
 
 
-def test_fixed_context_decoder_is_one_call_a_layer_and_target():
+def test_rnn_decoder_calls_each_layer_once_per_target():
     model = create_rnn(layers=2, **SIZES)
     calls = []
     for layer in model.decoder.stack.layers:
@@ -253,9 +253,9 @@ def test_fixed_context_decoder_is_one_call_a_layer_and_target():
     ],
     ids=["bahdanau", "two layers", "conditional gru"],
 )
-def test_fused_recurrence_equals_step_by_step(build):
+def test_decode_with_the_fused_recurrence_equals_steps(build):
     """Features and every gradient, with padding; `step` is the plain path."""
-    model = randomised(build())
+    model = randomized(build())
     weights = torch.randn(2, 3, WIDTH, dtype=torch.float64)
 
     fused = features_of(model)
@@ -276,7 +276,7 @@ def test_fused_recurrence_equals_step_by_step(build):
 
 
 def test_conditional_gru_without_the_fused_recurrence_is_the_same(monkeypatch):
-    model = randomised(create_conditional_gru(attention=additive(), encoder_width=WIDTH, **CONDITIONAL))
+    model = randomized(create_conditional_gru(attention=additive(), encoder_width=WIDTH, **CONDITIONAL))
     expected = features_of(model)
     monkeypatch.setattr(model.decoder, "_fused_weights", lambda: None)
     torch.testing.assert_close(features_of(model), expected)
@@ -284,7 +284,7 @@ def test_conditional_gru_without_the_fused_recurrence_is_the_same(monkeypatch):
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 @pytest.mark.parametrize("build", [create_rnn, create_bahdanau, create_luong])
-def test_mixed_precision_stays_close(build, cell):
+def test_recurrent_model_in_mixed_precision_stays_close(build, cell):
     attention = {} if build is create_rnn else {"attention": additive()}
     model = build(cell=cell, **attention, **SIZES)
     expected = features_of(model)
@@ -300,7 +300,7 @@ def test_mixed_precision_stays_close(build, cell):
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
 
 
-def test_embeddings_are_tied_as_far_as_vocabularies_allow():
+def test_recurrent_model_ties_embeddings_as_vocabularies_allow():
     shared = create_luong(9, 9, True, general(), width=WIDTH, embedding_width=WIDTH)
     assert shared.encoder.embedding.weight is shared.decoder.embedding.weight is shared.output.weight
     apart = create_luong(**(SIZES | {"attention": general()}))
@@ -311,14 +311,14 @@ def test_embeddings_are_tied_as_far_as_vocabularies_allow():
 
 
 @pytest.mark.parametrize("build", [create_rnn, create_bahdanau, create_luong])
-def test_words_are_as_wide_as_the_rest_unless_another_width_is_given(build):
+def test_recurrent_model_embedding_width_defaults_to_width(build):
     more = {} if build is create_rnn else {"attention": general()}
     assert build(12, 11, False, width=WIDTH, **more).decoder.embedding.weight.shape == (11, WIDTH)
     narrow = build(12, 11, False, width=WIDTH, embedding_width=4, tie_embeddings=False, **more)
     assert narrow.decoder.embedding.weight.shape == (11, 4)
 
 
-def test_wrong_values_are_named():
+def test_recurrent_models_with_wrong_values_name_them():
     with pytest.raises(UserError, match="embedding_width"):
         create_rnn(9, 9, True, width=8, embedding_width=6)
     with pytest.raises(UserError, match="context='sometimes'"):

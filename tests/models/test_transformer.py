@@ -40,7 +40,7 @@ OPTIONS = [
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @torch.no_grad()
-def test_beams_step_by_step_equal_decode(options):
+def test_transformer_steps_with_beams_equal_decode(options):
     """Every option through search's path: K 1 -> 2, other beams' words between, then the second sentence alone."""
     model = create(**options)
     expected = decode(model)
@@ -58,7 +58,7 @@ def test_beams_step_by_step_equal_decode(options):
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_no_gradient_from_later_words_or_padding(options):
+def test_transformer_gets_no_gradient_from_later_words_or_padding(options):
     model = create(**options)
     seen = []
     for embed in (model.encoder.embed, model.decoder.embed):
@@ -71,7 +71,7 @@ def test_no_gradient_from_later_words_or_padding(options):
 
 
 @torch.no_grad()
-def test_window_bounds_what_is_seen():
+def test_transformer_window_bounds_what_a_position_sees():
     model = create(layers=1, window=2)
     changed = TARGET.clone()
     changed[:, 3] = 3
@@ -80,7 +80,7 @@ def test_window_bounds_what_is_seen():
     torch.testing.assert_close(decode(create(window=20)), decode(create()))
 
 
-def test_embeddings_are_tied():
+def test_transformer_ties_embeddings_as_vocabularies_allow():
     model = create()
     assert model.encoder.embed.embedding.weight is model.decoder.embed.embedding.weight is model.output.weight
     separate = create(joint_vocabulary=False, source_vocabulary=13)
@@ -90,7 +90,7 @@ def test_embeddings_are_tied():
     assert len({id(p) for p in untied.parameters()}) == len({id(p) for p in create().parameters()}) + 2
 
 
-def test_size_of_the_paper():
+def test_transformer_base_has_the_size_of_the_paper():
     """Base, 37,000 joint pieces: the paper's table 3 says 65 million parameters."""
     with torch.device("meta"):
         model = create_transformer(37000, 37000, True, 512, 6, heads=8, feedforward_width=2048, norm="post")
@@ -98,7 +98,7 @@ def test_size_of_the_paper():
 
 
 @torch.no_grad()
-def test_weights_are_those_of_the_alignment_layer():
+def test_transformer_step_returns_weights_of_the_alignment_layer():
     def weights(layer):
         model = create(layers=3, alignment_layer=layer)
         return model.step(TARGET[:, 0], model.start(model.encode(SOURCE, SOURCE != PAD)))[2]
@@ -126,7 +126,7 @@ class CountWork(TorchDispatchMode):
 
 
 @torch.no_grad()
-def test_a_step_grows_by_attention_alone():
+def test_transformer_step_cost_grows_by_attention_only():
     """Each further step costs two products over one more position: 2 D multiplications a layer and row."""
     model = create()
     state = model.start(model.encode(SOURCE, SOURCE != PAD))
@@ -139,7 +139,7 @@ def test_a_step_grows_by_attention_alone():
 
 
 @torch.no_grad()
-def test_more_steps_than_any_buffer():
+def test_transformer_steps_past_the_cache_capacity_equal_decode():
     model = create(layers=1)
     target = torch.cat([torch.full((2, 1), BOS), torch.randint(4, 11, (2, 69))], dim=1)
     expected = decode(model, target=target)
@@ -165,6 +165,6 @@ def test_more_steps_than_any_buffer():
         ({"source_vocabulary": 12}, "one vocabulary, got source_vocabulary=12 and target_vocabulary=11"),
     ],
 )
-def test_impossible_values(options, message):
+def test_transformer_with_impossible_values_is_refused(options, message):
     with pytest.raises(UserError, match=message):
         create(**options)

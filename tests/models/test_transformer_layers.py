@@ -30,7 +30,7 @@ def copy_rest(own: nn.Module, torchs: nn.Module, residuals: list[str]) -> None:
         getattr(torchs, f"norm{number}").load_state_dict(getattr(own, residual).norm.state_dict())
 
 
-def randomise(module: nn.Module) -> None:
+def randomize(module: nn.Module) -> None:
     for parameter in module.parameters():
         nn.init.normal_(parameter, std=0.5)
 
@@ -45,10 +45,10 @@ def assert_same_outputs_and_gradients(own: Tensor, torchs: Tensor, real: Tensor,
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_encoder_layer_is_torchs(norm):
+def test_encoder_layer_and_gradients_equal_torch(norm):
     torch.manual_seed(0)
     own = TransformerEncoderLayer(D, H, F, norm).double()
-    randomise(own)
+    randomize(own)
     torchs = nn.TransformerEncoderLayer(D, H, F, 0.0, batch_first=True, norm_first=norm == "pre").double()
     copy_attention(own.self_attention, torchs.self_attn)
     copy_rest(own, torchs, ["self_attention_residual", "feed_forward_residual"])
@@ -58,10 +58,10 @@ def test_encoder_layer_is_torchs(norm):
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_decoder_layer_is_torchs(norm):
+def test_decoder_layer_and_gradients_equal_torch(norm):
     torch.manual_seed(1)
     own = TransformerDecoderLayer(D, H, F, norm).double()
-    randomise(own)
+    randomize(own)
     torchs = nn.TransformerDecoderLayer(D, H, F, 0.0, batch_first=True, norm_first=norm == "pre").double()
     copy_attention(own.self_attention, torchs.self_attn)
     copy_attention(own.cross_attention, torchs.multihead_attn)
@@ -76,7 +76,7 @@ def test_decoder_layer_is_torchs(norm):
 
 
 @pytest.mark.parametrize("residual", [PreNorm(4, 0.5), PostNorm(4, 0.5)])
-def test_dropout_acts_on_what_a_sublayer_adds(residual):
+def test_residual_dropout_acts_on_the_sublayer_result(residual):
     torch.manual_seed(2)
     inputs, result = torch.zeros(200, 4), torch.ones(200, 4)
     if isinstance(residual, PreNorm):
@@ -90,7 +90,7 @@ def test_dropout_acts_on_what_a_sublayer_adds(residual):
     assert torch.equal(residual.after(inputs, result), expected)
 
 
-def test_feed_forward_equation_and_dropout():
+def test_feed_forward_equals_the_equation_without_dropout():
     torch.manual_seed(3)
     layer = FeedForward(3, 500, dropout=0.4).double()
     inputs = torch.randn(2, 3, dtype=torch.float64)
@@ -109,7 +109,7 @@ def test_feed_forward_equation_and_dropout():
         ((12, 3, 8, "pre", 0.0, 0.0, 0.0, -1), "window"),
     ],
 )
-def test_impossible_values(arguments, message):
+def test_transformer_layers_with_impossible_values_are_refused(arguments, message):
     for layer in (TransformerEncoderLayer, TransformerDecoderLayer):
         with pytest.raises(UserError, match=message):
             layer(*arguments)

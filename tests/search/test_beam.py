@@ -31,7 +31,7 @@ def same(one, two):
 @pytest.mark.parametrize("normalization", ["power", "gnmt"])
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.0])
 @pytest.mark.parametrize("coverage", [0.0, 0.4])
-def test_wide_beam_equals_enumeration(normalization, alpha, coverage):
+def test_beam_search_with_a_wide_beam_equals_enumeration(normalization, alpha, coverage):
     table = Table(sentences=3, times=5, vocabulary=6, seed=7)
     search = BeamSearch(
         beam_size=400,
@@ -54,8 +54,8 @@ def test_wide_beam_equals_enumeration(normalization, alpha, coverage):
             assert hypothesis.finished
 
 
-def test_hand_written_table():
-    """The first finished hypothesis (EOS at once, p = 0.5) is not the best once length is normalised."""
+def test_beam_search_prefers_the_best_normalized_hypothesis():
+    """The first finished hypothesis (EOS at once, p = 0.5) is not the best once length is normalized."""
     logs = torch.full((1, 4, 6, 6), -30.0)
     logs[0, 0, BOS, EOS], logs[0, 0, BOS, 4] = math.log(0.5), math.log(0.5)
     logs[0, 1, 4, 5] = math.log(0.9)
@@ -72,7 +72,7 @@ def test_hand_written_table():
 
 @settings(max_examples=60, deadline=None)
 @given(table=tables, alpha=st.sampled_from([0.0, 0.6, 1.0, 1.5]), data=st.data())
-def test_beam_of_one_is_greedy(table, alpha, data):
+def test_beam_search_with_size_one_equals_greedy(table, alpha, data):
     options = {
         "length_penalty": alpha,
         "max_length_b": data.draw(st.integers(1, 6)),
@@ -102,7 +102,7 @@ def test_beam_of_one_is_greedy(table, alpha, data):
     normalization=st.sampled_from(["power", "gnmt"]),
     coverage=st.sampled_from([0.0, 0.5]),
 )
-def test_ending_early_changes_nothing(table, beam, alpha, normalization, coverage):
+def test_beam_search_ending_early_equals_ending_late(table, beam, alpha, normalization, coverage):
     search = BeamSearch(
         beam_size=beam,
         n_best=2,
@@ -121,7 +121,7 @@ def test_ending_early_changes_nothing(table, beam, alpha, normalization, coverag
 
 @settings(max_examples=60, deadline=None)
 @given(table=tables, beam=st.integers(2, 6), data=st.data())
-def test_neither_batch_nor_order_matters(table, beam, data):
+def test_beam_search_ignores_batch_and_order(table, beam, data):
     search = BeamSearch(beam_size=beam, n_best=2, max_length_a=1.0, max_length_b=2)
     together = table.run(search)
     order = data.draw(st.permutations(range(len(table.lengths))))
@@ -134,7 +134,7 @@ def test_neither_batch_nor_order_matters(table, beam, data):
 
 @settings(max_examples=60, deadline=None)
 @given(table=tables, groups=st.sampled_from([1, 3]))
-def test_greater_n_best_keeps_the_better_ones(table, groups):
+def test_beam_search_with_greater_n_best_keeps_the_better_ones(table, groups):
     options = {"beam_size": 6, "max_length_b": 5, "diverse_groups": groups, **fixed}
     strength = 0.5 if groups > 1 else 0.0
     lists = [table.run(BeamSearch(n_best=n, diversity_strength=strength, **options)) for n in (1, 2, 6)]
@@ -146,7 +146,7 @@ def test_greater_n_best_keeps_the_better_ones(table, groups):
 
 @settings(max_examples=60, deadline=None)
 @given(table=tables, beam=st.integers(1, 5), coverage=st.sampled_from([0.0, 0.5]), alpha=st.sampled_from([0.0, 0.8]))
-def test_scores_and_weights_are_those_of_the_tokens(table, beam, coverage, alpha):
+def test_beam_search_scores_and_weights_belong_to_the_tokens(table, beam, coverage, alpha):
     search = BeamSearch(
         beam_size=beam,
         n_best=beam,
@@ -168,13 +168,13 @@ def test_scores_and_weights_are_those_of_the_tokens(table, beam, coverage, alpha
             assert torch.equal(hypothesis.weights, table.attention(sentence, tokens))
 
 
-def test_weights_only_on_request():
+def test_beam_search_returns_weights_on_request_only():
     table = Table(2, 6, 6, seed=3)
     search = BeamSearch(beam_size=3, max_length_b=5, **fixed)
     assert all(h.weights is None for found in table.run(search) for h in found)
 
 
-def test_finished_sentences_leave_the_batch():
+def test_search_drops_finished_sentences_from_the_batch():
     """Half of the sentences end at once: the rows stepped are far fewer than all rows at every step."""
     table = Table(8, 20, 6, seed=1)
     table.log_probs[..., EOS] = -50.0
@@ -188,7 +188,7 @@ def test_finished_sentences_leave_the_batch():
     assert table.rows <= 8 + 19 * 4
 
 
-def test_search_ends_when_nothing_can_win():
+def test_beam_search_ends_when_nothing_can_win():
     table = Table(1, 50, 6, seed=1)
     table.log_probs[:] = -10.0
     table.log_probs[..., EOS] = -0.01
@@ -224,7 +224,7 @@ def diverse_by_hand(table, sentence, groups, width, strength, limit):
 
 @settings(max_examples=30, deadline=None)
 @given(table=tables, groups=st.sampled_from([2, 3]), width=st.sampled_from([1, 2]))
-def test_diverse_groups_against_lists(table, groups, width):
+def test_diverse_beam_search_equals_lists(table, groups, width):
     search = BeamSearch(
         beam_size=groups * width, diverse_groups=groups, diversity_strength=0.7, n_best=2, max_length_b=5, **fixed
     )
@@ -254,12 +254,12 @@ def test_diverse_groups_against_lists(table, groups, width):
         {"coverage_penalty": "x"},
     ],
 )
-def test_wrong_values_are_refused(options):
+def test_beam_search_with_wrong_values_is_refused(options):
     with pytest.raises(UserError, match=r"search\."):
         BeamSearch(**options)
 
 
-def test_coverage_needs_attention():
+def test_coverage_penalty_without_attention_is_refused():
     table = Table(1, 4, 6, seed=0)
 
     def blind(tokens, state):
@@ -269,7 +269,7 @@ def test_coverage_needs_attention():
         BeamSearch(coverage_penalty=0.1)(blind, table.start(), table.lengths)
 
 
-def test_no_sentences():
+def test_search_of_no_sentences_is_empty():
     table = Table(1, 4, 6, seed=0)
     empty = torch.empty(0, dtype=torch.long)
     assert BeamSearch()(table, table.start([]), empty) == []

@@ -1,6 +1,6 @@
-"""The YAML files say all that a search takes, with the class's own defaults, and nothing else."""
+"""The YAML files have every option of a search, with the class's own defaults, and nothing else."""
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import hydra
@@ -8,7 +8,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from seq2seq.commands.configuration import compose
-from seq2seq.search import BeamSearch, GreedySearch, Sampling
+from seq2seq.search import METHODS, BeamSearch, GreedySearch, Sampling
 
 FOLDER = Path(__file__).parents[2] / "conf" / "search"
 EXPECTED = {
@@ -19,12 +19,17 @@ EXPECTED = {
 }
 
 
-def test_every_file_is_known():
-    assert {path.stem for path in FOLDER.glob("*.yaml")} == set(EXPECTED)
+def test_search_files_are_all_known():
+    assert {path.stem for path in FOLDER.glob("*.yaml")} == {*EXPECTED, "checkpoint"}
+
+
+def test_search_checkpoint_has_the_options_of_every_search_and_no_values():
+    options = {field.name for method in METHODS.values() for field in fields(method)}
+    assert OmegaConf.load(FOLDER / "checkpoint.yaml") == dict.fromkeys(options)
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_file_is_complete(name):
+def test_search_file_has_every_option_with_its_default(name):
     config = OmegaConf.to_container(compose("translate", [f"search={name}"]).search)
     assert hydra.utils.instantiate(config) == EXPECTED[name]
     assert config.pop("_target_") == f"seq2seq.search.{type(EXPECTED[name]).__name__}"

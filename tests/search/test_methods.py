@@ -6,7 +6,7 @@ from seq2seq.errors import UserError
 from seq2seq.search import METHODS, BeamSearch, GreedySearch, method_name, with_options
 
 
-def test_single_options_change_and_the_others_stay() -> None:
+def test_with_options_changes_given_options_only() -> None:
     own = BeamSearch(beam_size=2, length_penalty=0.0, max_length_a=1.0)
     assert with_options(own, {"beam_size": 7}) == BeamSearch(beam_size=7, length_penalty=0.0, max_length_a=1.0)
     assert with_options(own, {}) == own
@@ -22,6 +22,6 @@ def test_single_options_change_and_the_others_stay() -> None:
         ({"length_penalty": -1}, "length_penalty=-1"),
     ],
 )
-def test_what_the_method_cannot_do_is_refused(options: dict[str, int], message: str) -> None:
+def test_with_options_the_method_lacks_is_refused(options: dict[str, int], message: str) -> None:
     with pytest.raises(UserError, match=message):
         with_options(GreedySearch(), options)

@@ -17,7 +17,7 @@ def grams(tokens, size):
 
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_no_repeated_ngrams(search, size):
+def test_no_repeat_ngram_forbids_repeats(search, size):
     table = Table(6, 13, 12, seed=5)
     table.log_probs[..., EOS] -= 30
     table.log_probs.copy_(table.log_probs[:, :1].expand_as(table.log_probs))
@@ -32,7 +32,7 @@ def test_no_repeated_ngrams(search, size):
     assert all(found for found in held)
 
 
-def test_no_repeat_against_enumeration():
+def test_no_repeat_ngram_equals_enumeration():
     table = Table(2, 5, 6, seed=11)
     table.log_probs[..., EOS] -= 2
     search = BeamSearch(beam_size=400, max_length_a=0.0, max_length_b=4, no_repeat_ngram=2)
@@ -44,7 +44,7 @@ def test_no_repeat_against_enumeration():
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-def test_lengths_follow_each_source(search):
+def test_length_limits_follow_each_source(search):
     table = Table(8, 20, 7, seed=2, source=6)
     table.log_probs[:4, ..., EOS] -= 30
     table.log_probs[4:, ..., EOS] += 30
@@ -59,27 +59,27 @@ def test_lengths_follow_each_source(search):
 
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("name", ["max_length_a", "max_length_b", "min_length_a", "length_penalty"])
-def test_numbers_without_bounds_are_refused(search, name):
+def test_search_with_unbounded_numbers_is_refused(search, name):
     with pytest.raises(UserError, match=f"{name}=1e.308 must be a number of at least 0"):
         search(**{name: 1e308})
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-def test_no_output_is_longer_than_the_longest(search):
+def test_search_output_is_at_most_longest(search):
     table = Table(5, 9, 9, seed=3)
     options = {"max_length_a": 0.0, "max_length_b": 7, "min_length_b": 7}
     assert all(len(h.tokens) == 4 for found in table.run(search(**options), longest=4) for h in found)
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-def test_minimum_equal_to_maximum_fixes_the_length(search):
+def test_minimum_length_equal_to_maximum_fixes_the_length(search):
     table = Table(5, 9, 9, seed=3)
     options = {"max_length_a": 0.0, "max_length_b": 7, "min_length_b": 7}
     assert all(len(h.tokens) == 7 for found in table.run(search(**options)) for h in found)
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-def test_unknown_is_suppressed_on_request(search):
+def test_suppress_unknown_forbids_unk(search):
     table = Table(5, 9, 7, seed=4)
     table.log_probs[..., UNK] += 2
     options = {"max_length_a": 0.0, "max_length_b": 8}
@@ -88,7 +88,7 @@ def test_unknown_is_suppressed_on_request(search):
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-def test_padding_and_start_are_never_generated(search):
+def test_search_never_generates_padding_or_start(search):
     table = Table(5, 9, 7, seed=4)
     table.log_probs[..., [PAD, BOS]] = 0.0
     for found in table.run(search(max_length_a=0.0, max_length_b=8)):
@@ -97,7 +97,7 @@ def test_padding_and_start_are_never_generated(search):
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-def test_prefix_is_kept_and_scored(search):
+def test_prefix_is_forced_and_scored(search):
     table = Table(4, 9, 7, seed=6)
     prefix = [[], [4], [UNK, 4, 4, 4], [6, 5]]
     found = table.run(
@@ -111,7 +111,7 @@ def test_prefix_is_kept_and_scored(search):
         assert best.score == pytest.approx(rank(table, sentence, tokens))
 
 
-def test_prefix_beam_equals_enumeration_with_that_prefix():
+def test_beam_search_with_prefix_equals_enumeration():
     table = Table(2, 6, 6, seed=8)
     search = BeamSearch(beam_size=300, max_length_a=0.0, max_length_b=4)
     for sentence, (best,) in enumerate(table.run(search, prefix=[[5, 4], [1]])):
@@ -123,13 +123,13 @@ def test_prefix_beam_equals_enumeration_with_that_prefix():
 
 
 @pytest.mark.parametrize("prefix", [[[4]], [[4], [EOS]], [[PAD], []]])
-def test_wrong_prefixes_are_refused(prefix):
+def test_prefix_of_wrong_tokens_is_refused(prefix):
     table = Table(2, 6, 6, seed=8)
     with pytest.raises(UserError, match="prefix"):
         table.run(GreedySearch(), prefix=prefix)
 
 
-def test_a_dead_end_is_cut():
+def test_search_at_a_dead_end_returns_an_unfinished_hypothesis():
     """Every token is forbidden after two: what there is comes back, unfinished."""
     table = Table(1, 9, 6, seed=0)
     options = {"max_length_a": 0.0, "max_length_b": 8, "min_length_b": 8, "no_repeat_ngram": 1}
@@ -147,7 +147,7 @@ def test_a_dead_end_is_cut():
     count=st.integers(1, 30),
     tied=st.booleans(),
 )
-def test_best_candidates_against_a_full_sort(seed, size, beams, count, tied):
+def test_best_candidates_equal_a_full_sort(seed, size, beams, count, tied):
     generator = torch.Generator().manual_seed(seed)
     log_probs = torch.randn(3, beams, size, generator=generator)
     scores = torch.randn(3, beams, dtype=torch.float64, generator=generator)

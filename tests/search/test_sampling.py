@@ -9,7 +9,7 @@ from seq2seq.search.sampling import key, uniforms
 options = {"max_length_a": 0.0, "max_length_b": 6}
 
 
-def test_batch_order_and_n_best_change_no_sample():
+def test_sampling_ignores_batch_order_and_n_best():
     table = Table(6, 8, 9, seed=1)
     search = Sampling(n_best=3, seed=5, **options)
     together = table.run(search, numbers=range(100, 106))
@@ -20,7 +20,7 @@ def test_batch_order_and_n_best_change_no_sample():
     assert all(one[0].tokens in [h.tokens for h in three] for one, three in zip(fewer, together, strict=True))
 
 
-def test_seed_and_number_matter():
+def test_sampling_depends_on_seed_and_sentence_number():
     table = Table(6, 8, 9, seed=1)
 
     def drawn(seed, first):
@@ -32,7 +32,7 @@ def test_seed_and_number_matter():
     assert drawn(1, 0) != drawn(1, 6)
 
 
-def test_long_outputs_keep_their_own_draws():
+def test_sampling_of_long_outputs_keeps_each_sentence_draws():
     """Among sentences of other lengths."""
     table = Table(3, 160, 9, seed=1)
     table.log_probs[0, ..., EOS] -= 20
@@ -44,7 +44,7 @@ def test_long_outputs_keep_their_own_draws():
         assert table.run(search, [sentence], numbers=[sentence])[0][0].tokens == together[sentence][0].tokens
 
 
-def test_scores_are_the_models_own():
+def test_sampling_reports_the_model_s_own_scores():
     table = Table(4, 8, 9, seed=3)
     for sentence, found in enumerate(table.run(Sampling(temperature=0.5, top_k=3, n_best=4, **options))):
         assert len(found) == 4
@@ -72,7 +72,7 @@ def kept_by_hand(probabilities, temperature, top_k, top_p):
     ("temperature", "top_k", "top_p"),
     [(1.0, 0, 1.0), (0.5, 0, 1.0), (2.0, 3, 1.0), (1.0, 0, 0.7), (1.3, 5, 0.6), (1.0, 1, 1.0), (1.0, 100, 0.01)],
 )
-def test_frequencies(temperature, top_k, top_p):
+def test_sampling_frequencies_equal_the_definition(temperature, top_k, top_p):
     probabilities = [0.0, 0.05, 0.0, 0.1, 0.3, 0.25, 0.2, 0.1]
     log_probs = torch.tensor(probabilities).log()
     draws = 20_000
@@ -86,7 +86,7 @@ def test_frequencies(temperature, top_k, top_p):
         assert abs(float(seen[token]) - p) <= 4.5 * (p * (1 - p) / draws) ** 0.5
 
 
-def test_extreme_draws_stay_inside():
+def test_sampling_of_extreme_draws_stays_among_kept_tokens():
     log_probs = torch.tensor([0.0, 0.0, 0.0, 0.0, 0.6, 0.4]).log().expand(1, 2, -1)
     least, greatest = 0.0, 1 - 2**-53
     noise = [[greatest] * 4 + [least, greatest], [greatest] * 4 + [least, 0.5]]
@@ -98,7 +98,7 @@ def test_extreme_draws_stay_inside():
 
 
 @pytest.mark.parametrize("truncation", [{}, {"top_k": 3}, {"top_p": 0.9}])
-def test_a_tiny_temperature_is_greedy(truncation):
+def test_sampling_with_tiny_temperature_equals_greedy(truncation):
     table = Table(6, 8, 9, seed=1)
     greedy = [found[0].tokens for found in table.run(GreedySearch(**options))]
     for temperature in (1e-5, 1e-7, 1e-300, 1e-320):
@@ -110,7 +110,7 @@ def test_a_tiny_temperature_is_greedy(truncation):
     assert Sampling(temperature=1e-320).draw(forbidden, uniform).equal(drawn)
 
 
-def test_draws_are_independent():
+def test_uniform_draws_are_independent():
     keys = [[key(seed, number, sample) for sample in range(8)] for seed in range(8) for number in range(8)]
     drawn = torch.stack([uniforms(keys, step, 2) for step in range(3)])
     assert len(drawn.unique()) == 512 * 6
@@ -118,7 +118,7 @@ def test_draws_are_independent():
 
 
 @pytest.mark.slow
-def test_last_digits_of_probabilities_change_hardly_any_draw():
+def test_sampling_with_last_digits_changed_keeps_its_draws():
     """Make 2,000 draws among 32,000 tokens of much the same probability, whose last digits depend on the batch."""
     logits = 0.1 * torch.randn(1, 200, 32_000, generator=torch.Generator().manual_seed(1))
     other = logits + 1e-6 * (torch.arange(32_000) < 16_000)
@@ -146,6 +146,6 @@ def test_last_digits_of_probabilities_change_hardly_any_draw():
         {"seed": -1},
     ],
 )
-def test_wrong_values_are_refused(wrong):
+def test_sampling_with_wrong_values_is_refused(wrong):
     with pytest.raises(UserError, match=next(iter(wrong))):
         Sampling(**wrong)

@@ -37,7 +37,7 @@ def sources():
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_search_reports_what_forced_decoding_gives(build_model, name):
+def test_search_scores_equal_forced_decoding(build_model, name):
     model = small(build_model, name)
     source, mask = sources()
     coverage = [BeamSearch(beam_size=3, max_length_b=4, coverage_penalty=0.3)] if model.attends else []
@@ -58,7 +58,7 @@ def test_search_reports_what_forced_decoding_gives(build_model, name):
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_alone_as_in_a_batch(build_model, name):
+def test_decode_batch_of_one_sentence_equals_a_batch(build_model, name):
     model = small(build_model, name)
     source, mask = sources()
     order = torch.tensor([5, 2, 0, 1, 4, 3])
@@ -75,7 +75,7 @@ def test_alone_as_in_a_batch(build_model, name):
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_weights_are_those_of_the_winning_beam(build_model, name):
+def test_search_weights_equal_those_of_stepping_the_tokens(build_model, name):
     """Stepping the found tokens alone gives the same attention."""
     model = small(build_model, name)
     source, mask = sources()
@@ -96,7 +96,7 @@ def test_weights_are_those_of_the_winning_beam(build_model, name):
             assert_float32_close(hypothesis.weights, torch.stack(rows))
 
 
-def test_ensemble_is_the_mean_of_probabilities(build_model):
+def test_ensemble_step_is_the_mean_of_probabilities(build_model):
     models = [small(build_model, "bahdanau", 1), small(build_model, "transformer", 2), small(build_model, "rnn", 3)]
     source, mask = sources()
     with torch.no_grad():
@@ -117,7 +117,7 @@ def test_ensemble_is_the_mean_of_probabilities(build_model):
                 assert one.score == float32_approx(hypothesis.score)
 
 
-def test_ensemble_of_one_model_twice_is_that_model(build_model):
+def test_ensemble_of_one_model_twice_equals_that_model(build_model):
     model = small(build_model, "luong")
     source, mask = sources()
     once, twice = (decode_batch(models, SEARCHES[1], source, mask) for models in (model, [model, model]))
@@ -126,7 +126,7 @@ def test_ensemble_of_one_model_twice_is_that_model(build_model):
         assert [h.score for h in one] == float32_approx([h.score for h in two])
 
 
-def test_score_of_nothing_and_of_the_empty_target(build_model):
+def test_score_pairs_of_nothing_and_of_an_empty_target(build_model):
     model = small(build_model, "rnn")
     source, mask = sources()
     ranking = SEARCHES[0].ranking
