@@ -70,7 +70,8 @@ def combinations() -> Iterator[Combination]:
         parts = (f"model/attention/score={score}", f"model/attention/alignment={alignment}")
         window = ("model.attention.alignment.window=2",) if alignment.startswith("local") else ()
         sizes = fixed if score == "uniform" else width + embedding  # equal weights: the state alone knows the order
-        yield Combination(model, parts, sizes + window)
+        if (score, alignment) != ("uniform", "hard_marginal"):  # equal weights have no best position to predict from
+            yield Combination(model, parts, sizes + window)
     conditional = (*width, *embedding, "model.encoder_width=${model.width}")
     for score, alignment in product(scores, alignments):
         if score == "additive" or (alignment == "soft" and score != "uniform"):

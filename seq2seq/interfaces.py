@@ -63,14 +63,36 @@ class SampledAttention:
 class AttentionOutput:
     """Result of attention: context (B, Q, Dv), weights (B, Q, S).
 
-    sampling, expected: of sampled hard attention in training, else None. expected (B, Q, Dv): the mean of the context
-    over the choices, which is soft attention's.
+    The other entries are None unless an alignment chooses one position. sampling, expected: of sampled choices in
+    training; expected (B, Q, Dv) is the mean of the context over the choices, which is soft attention's. log_weights
+    (B, Q, S): in training, where the word's distribution is a mixture over positions. best (B, Q, Dv): where the word
+    is predicted from another context than the one that enters the recurrence.
     """
 
     context: Tensor
     weights: Tensor
     sampling: SampledAttention | None = None
     expected: Tensor | None = None
+    log_weights: Tensor | None = None
+    best: Tensor | None = None
+
+    @property
+    def predicting(self) -> Tensor:
+        """Context (B, Q, Dv) that the word is predicted from."""
+        return self.context if self.best is None else self.best
+
+
+@dataclass(frozen=True)
+class PositionMixture:
+    """Distribution of each word as a mixture of those that single source positions predict.
+
+    features (B, T, S, D) for the output layer, log_weights (B, T, S), mask (B, T, S) or (B, 1, S): the positions there
+    are.
+    """
+
+    features: Tensor
+    log_weights: Tensor
+    mask: Tensor
 
 
 @dataclass(frozen=True)
@@ -79,11 +101,13 @@ class DecoderOutput:
 
     sampling, expected: of sampled hard attention in training, else None. sampling's entries are (B, T). expected
     (B, T, D): the features of each step if it alone had used the expected context, all earlier ones the sampled.
+    mixture: of `hard_marginal` attention in training, else None; the loss then takes it instead of features.
     """
 
     features: Tensor
     sampling: SampledAttention | None = None
     expected: Tensor | None = None
+    mixture: PositionMixture | None = None
 
 
 class State(Protocol):

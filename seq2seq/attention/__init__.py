@@ -3,6 +3,7 @@
 from seq2seq.attention.alignments import (
     Alignment,
     HardAlignment,
+    HardMarginalAlignment,
     LocalMonotonicAlignment,
     LocalPredictiveAlignment,
     SoftAlignment,
@@ -36,6 +37,7 @@ __all__ = [
     "GaussianScore",
     "GeneralScore",
     "HardAlignment",
+    "HardMarginalAlignment",
     "KeyValueCache",
     "LocalMonotonicAlignment",
     "LocalPredictiveAlignment",

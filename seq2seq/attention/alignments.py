@@ -138,6 +138,29 @@ class HardAlignment(Alignment):
         return AttentionOutput(output.context, output.weights, sampling, expected)
 
 
+class HardMarginalAlignment(Alignment):
+    """Marginal hard attention: p(y_t) = sum_s a_ts p(y_t | v_s), a = softmax(score), without sampling (Wu, Shapiro and
+    Cotterell 2018, equation 4).
+
+    Training maximizes this mixture exactly. It costs one prediction per source position. Evaluation predicts from the
+    best position alone, as `HardAlignment` does, at the cost of soft attention; that needs weights which favor one, so
+    the uniform score does not serve. Where the context enters the recurrence
+    (Bahdanau's decoder, the conditional GRU, input feeding), it is the expected one in training and evaluation, so that
+    the mixture stays a sum over S positions instead of S^T paths; the paper's decoder has no such input.
+    """
+
+    def forward(self, score: Score, query: Tensor, memory: AttentionMemory, position: Tensor) -> AttentionOutput:
+        scores, mask = score(query, memory.keys), memory.query_mask
+        logs = masked_log_softmax(scores, mask)
+        weights = torch.where(mask, logs.exp(), 0.0).to(scores.dtype)
+        context = torch.bmm(weights, memory.values)
+        if self.training:
+            return AttentionOutput(context, weights, log_weights=logs)
+        choice = torch.where(mask, scores, -torch.inf).argmax(-1, keepdim=True)
+        best = _attend_one(choice, mask, memory.values, scores.dtype).context
+        return AttentionOutput(context, weights, best=best)
+
+
 def _attend_window(
     score: Score, query: Tensor, memory: AttentionMemory, index: Tensor, inside: Tensor, factor: Tensor | None
 ) -> AttentionOutput:

@@ -34,6 +34,7 @@ class _FusedCrossEntropy(torch.autograd.Function):
         chunk: int,
         low: torch.dtype | None,
         differentiate: bool,
+        shares: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         vocabulary = weight.shape[0]
         wide = torch.promote_types(weight.dtype, torch.float32)
@@ -64,23 +65,31 @@ class _FusedCrossEntropy(torch.autograd.Function):
                 continue
             z.scatter_add_(1, y, total * (smoothing - 1))
             scale = total.reciprocal()
+            if shares is not None:
+                scale.mul_(shares[part].unsqueeze(1))
             z = z.to(w.dtype)
             if grad_x is not None:
-                grad_x[part] = (z @ w).to(wide).mul_(scale).sub_(weight_sum, alpha=uniform)
+                grad_x[part] = (
+                    (z @ w)
+                    .to(wide)
+                    .mul_(scale)
+                    .sub_(weight_sum if shares is None else torch.outer(shares[part], weight_sum), alpha=uniform)
+                )
             if grad_w is not None:
                 scaled = (x[part] * scale).to(w.dtype)
                 _add_product(grad_w, z.t(), scaled)
             if grad_b is not None:
                 grad_b += z.t().to(wide) @ scale.squeeze(1)
         if grad_w is not None and smoothing:
-            grad_w.sub_(x.to(wide).sum(0), alpha=uniform)
+            grad_w.sub_(x.to(wide).sum(0) if shares is None else shares @ x.to(wide), alpha=uniform)
         if grad_b is not None and smoothing:
-            grad_b.sub_(features.shape[0] * uniform)
+            grad_b.sub_((features.shape[0] if shares is None else shares.sum()) * uniform)
         # nll is lse - z_y; the uniform part of the loss is lse - mean(z) = nll + z_y - mean(z).
         target_logit = (x.to(wide) * w.index_select(0, target).to(wide)).sum(1)
         if bias is not None:
             target_logit = target_logit + bias.to(wide).index_select(0, target)
-        loss = (nll + smoothing * (target_logit - mean_logit)).sum()
+        losses = nll + smoothing * (target_logit - mean_logit)
+        loss = losses.sum() if shares is None else losses @ shares
         ctx.gradients = (
             None if grad_x is None else grad_x.to(features.dtype),
             None if grad_w is None else grad_w.to(weight.dtype),
@@ -94,11 +103,7 @@ class _FusedCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         return (
             *(None if g is None else g * grad_loss.to(g.dtype) for g in ctx.gradients),
-            None,
-            None,
-            None,
-            None,
-            None,
+            *(None, None, None, None, None, None),
         )
 
 
@@ -117,14 +122,15 @@ def fused_cross_entropy(
     target: Tensor,
     smoothing: float = 0.0,
     chunk: int | None = None,
+    shares: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Cross-entropy of features (N, D) under logits = features weight^T + bias, without ever holding (N, V) logits.
 
     weight (V, D), bias (V,), target (N,) int64. The target distribution is (1 - smoothing) on the target plus
     smoothing / V on each of the V types, the target included (Szegedy et al. 2016, section 7). Returns the smoothed
-    loss summed over rows, and the plain negative log-likelihood (N,) of each target in nats, which carries no gradient.
-    `chunk` is the number of logits held at once. Under autocast products run in its type, everything else in float32.
-    Differentiable once.
+    loss summed over rows, each times its share if shares (N,), constants, are given, and the plain negative
+    log-likelihood (N,) of each target in nats, which carries no gradient. `chunk` is the number of logits held at once.
+    Under autocast products run in its type, everything else in float32. Differentiable once.
     """
     device = features.device.type
     if chunk is None:
@@ -132,7 +138,7 @@ def fused_cross_entropy(
     low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
     with torch.autocast(device, enabled=False):
         loss, nll = _FusedCrossEntropy.apply(
-            features, weight, bias, target, smoothing, chunk, low, torch.is_grad_enabled()
+            features, weight, bias, target, smoothing, chunk, low, torch.is_grad_enabled(), shares
         )
     return loss, nll
 

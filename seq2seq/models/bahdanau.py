@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from seq2seq.attention import AdditiveScore, Attention, AttentionMemory, SoftAlignment
 from seq2seq.errors import UserError
-from seq2seq.interfaces import AttentionOutput, DecoderOutput
+from seq2seq.interfaces import AttentionOutput, DecoderOutput, PositionMixture
 from seq2seq.kernels.attentive_gru import AttentiveGRUWeights, attentive_gru
 from seq2seq.kernels.dropout import Dropout
 from seq2seq.layers.embedding import Embedding
@@ -33,6 +33,7 @@ from seq2seq.models.recurrent_parts import (
     RecurrentMemory,
     SourceReader,
     further_input,
+    join_log_weights,
     join_sampling,
     select_layers,
 )
@@ -94,18 +95,22 @@ class BahdanauDecoder(nn.Module):
             return self._decode_step_by_step(gates, embedded, start)
         attended = start.memory
         outputs, contexts = attentive_gru(gates, start.first[0], attended.keys, attended.values, attended.mask, fused)
-        return DecoderOutput(self._features(outputs, contexts, embedded, start))
+        return DecoderOutput(self._features(self._above(outputs, start), contexts, embedded))
 
-    def _features(self, outputs: Tensor, contexts: Tensor, embedded: Tensor, start: BahdanauState) -> Tensor:
-        """outputs of the first layer (T, B, D), contexts (T, B, C), embedded words (T, B, E) -> features (B, T, D)."""
-        if len(self.upper):
-            above, _ = self.upper(self.dropout(outputs).transpose(0, 1), start.upper)
-            outputs = above.transpose(0, 1)
+    def _above(self, outputs: Tensor, start: BahdanauState) -> Tensor:
+        """outputs of the first layer (T, B, D) -> outputs of the top layer (T, B, D)."""
+        if not len(self.upper):
+            return outputs
+        above: Tensor = self.upper(self.dropout(outputs).transpose(0, 1), start.upper)[0]
+        return above.transpose(0, 1)
+
+    def _features(self, outputs: Tensor, contexts: Tensor, embedded: Tensor) -> Tensor:
+        """outputs of the top layer (T, B, D), contexts (T, B, C), embedded words (T, B, E) -> features (B, T, D)."""
         features: Tensor = self.dropout(self.readout(outputs, contexts, embedded))
         return features.transpose(0, 1)
 
     def _decode_step_by_step(self, gates: Tensor, embedded: Tensor, start: BahdanauState) -> DecoderOutput:
-        """gates (T, B, G), embedded words (T, B, E) -> features, and in sampled attention its records."""
+        """gates (T, B, G), embedded words (T, B, E) -> features, and what the loss needs of choosing attention."""
         positions = torch.arange(len(gates), device=gates.device).unbind(0)
         first, hidden, steps, means = start.first, [], [], []
         for gate, position in zip(gates.unbind(0), positions, strict=True):
@@ -115,13 +120,16 @@ class BahdanauDecoder(nn.Module):
             first = self._recur(gate, attended.context, first)
             hidden.append(first[0])
             steps.append(attended)
-        contexts = torch.stack([step.context[:, 0] for step in steps])
-        features = self._features(torch.stack(hidden), contexts, embedded, start)
-        expected = None
+        outputs = self._above(torch.stack(hidden), start)
+        features = self._features(outputs, torch.stack([step.predicting[:, 0] for step in steps]), embedded)
+        expected = mixture = None
         if means:
             contexts = torch.stack([step.expected[:, 0] for step in steps if step.expected is not None])
-            expected = self._features(torch.stack(means), contexts, embedded, start)
-        return DecoderOutput(features, join_sampling(steps), expected)
+            expected = self._features(self._above(torch.stack(means), start), contexts, embedded)
+        if (log_weights := join_log_weights(steps)) is not None:
+            each = self.readout.each(outputs.transpose(0, 1), start.memory.values, embedded.transpose(0, 1))
+            mixture = PositionMixture(self.dropout(each), log_weights, start.memory.query_mask)
+        return DecoderOutput(features, join_sampling(steps), expected, mixture)
 
     def start(self, memory: RecurrentMemory) -> BahdanauState:
         backward = memory.final[-1][0].chunk(2, dim=-1)[1]
@@ -137,7 +145,7 @@ class BahdanauDecoder(nn.Module):
         if len(self.upper):
             outputs, upper = self.upper(self.dropout(outputs).unsqueeze(1), upper)
             outputs = outputs[:, 0]
-        features = self.dropout(self.readout(outputs, attended.context.flatten(0, 1), embedded))
+        features = self.dropout(self.readout(outputs, attended.predicting.flatten(0, 1), embedded))
         state = BahdanauState(first, upper, state.memory, state.position + 1)
         return features, state, attended.weights.flatten(0, 1).unsqueeze(1)
 

@@ -12,14 +12,21 @@ from torch import Tensor, nn
 
 from seq2seq.attention import AdditiveScore, Attention, AttentionMemory, SoftAlignment
 from seq2seq.errors import UserError
-from seq2seq.interfaces import AttentionOutput, DecoderOutput
+from seq2seq.interfaces import AttentionOutput, DecoderOutput, PositionMixture
 from seq2seq.kernels.attentive_gru import AttentiveGRUWeights, ConditionalWeights, conditional_gru
 from seq2seq.kernels.dropout import Dropout
 from seq2seq.kernels.layer_norm import LayerNorm
 from seq2seq.layers.embedding import Embedding
 from seq2seq.layers.recurrent import GRULayer, RecurrentEncoder, real_lengths
 from seq2seq.models.encoder_decoder import EncoderDecoder, create_vocabulary_layers, remaining_memory
-from seq2seq.models.recurrent_parts import InitialState, Readout, RecurrentMemory, SourceReader, join_sampling
+from seq2seq.models.recurrent_parts import (
+    InitialState,
+    Readout,
+    RecurrentMemory,
+    SourceReader,
+    join_log_weights,
+    join_sampling,
+)
 
 
 @dataclass(frozen=True)
@@ -90,7 +97,7 @@ class ConditionalGRUDecoder(nn.Module):
         return features.transpose(0, 1)
 
     def _decode_step_by_step(self, gates: Tensor, embedded: Tensor, start: ConditionalGRUState) -> DecoderOutput:
-        """gates (T, B, 3 D), embedded words (T, B, E) -> features and what sampled attention adds."""
+        """gates (T, B, 3 D), embedded words (T, B, E) -> features, and what the loss needs of choosing attention."""
         positions = torch.arange(len(gates), device=gates.device).unbind(0)
         hidden, states, steps, means = start.hidden, [], [], []
         for gate, position in zip(gates.unbind(0), positions, strict=True):
@@ -100,13 +107,16 @@ class ConditionalGRUDecoder(nn.Module):
             hidden = self._recur(attended.context, between)
             states.append(hidden)
             steps.append(attended)
-        contexts = torch.stack([step.context[:, 0] for step in steps])
-        features = self._features(torch.stack(states), contexts, embedded)
-        expected = None
+        outputs = torch.stack(states)
+        features = self._features(outputs, torch.stack([step.predicting[:, 0] for step in steps]), embedded)
+        expected = mixture = None
         if means:
             contexts = torch.stack([step.expected[:, 0] for step in steps if step.expected is not None])
             expected = self._features(torch.stack(means), contexts, embedded)
-        return DecoderOutput(features, join_sampling(steps), expected)
+        if (log_weights := join_log_weights(steps)) is not None:
+            each = self.readout.each(outputs.transpose(0, 1), start.memory.values, embedded.transpose(0, 1))
+            mixture = PositionMixture(self.dropout(each), log_weights, start.memory.query_mask)
+        return DecoderOutput(features, join_sampling(steps), expected, mixture)
 
     def start(self, memory: RecurrentMemory) -> ConditionalGRUState:
         total = torch.where(memory.mask.unsqueeze(-1), memory.values, 0.0).sum(1)
@@ -118,7 +128,7 @@ class ConditionalGRUDecoder(nn.Module):
         embedded = self.embedding(tokens)
         between, attended = self._attend(self.first.gates(embedded), state.hidden, state.memory, state.position)
         hidden = self._recur(attended.context, between)
-        features = self.dropout(self.readout(hidden, attended.context.flatten(0, 1), embedded))
+        features = self.dropout(self.readout(hidden, attended.predicting.flatten(0, 1), embedded))
         state = ConditionalGRUState(hidden, state.memory, state.position + 1)
         return features, state, attended.weights.flatten(0, 1).unsqueeze(1)
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from seq2seq.attention import Attention, AttentionMemory
-from seq2seq.interfaces import AttentionOutput, DecoderOutput
+from seq2seq.interfaces import AttentionOutput, DecoderOutput, PositionMixture
 from seq2seq.kernels.dropout import Dropout
 from seq2seq.layers.embedding import Embedding
 from seq2seq.layers.recurrent import RecurrentEncoder, RecurrentStack
@@ -21,6 +21,7 @@ from seq2seq.models.recurrent_parts import (
     RecurrentMemory,
     SourceReader,
     further_input,
+    join_log_weights,
     join_sampling,
     select_layers,
 )
@@ -92,24 +93,39 @@ class LuongDecoder(nn.Module):
         positions = torch.arange(target_in.shape[1], device=target_in.device)
         if self.feed is None:
             hidden, _ = self.stack(embedded, start.layers)
-            features, attended = self.attentional(hidden, start.memory, positions)
-            expected = None
-            if attended.expected is not None:
-                expected = self.dropout(self.attentional.combine(hidden, attended.expected))
-            return DecoderOutput(self.dropout(features), attended.sampling, expected)
+            vectors, attended = self.attentional(hidden, start.memory, positions)
+            return self._output([hidden], [vectors], [attended], start.memory)
         gates = self.stack[0].gates(embedded.transpose(0, 1)).unbind(0)
-        layers, fed, vectors, steps, means = start.layers, start.attentional, [], [], []
+        layers, fed, states, vectors, steps = start.layers, start.attentional, [], [], []
         for gate, position in zip(gates, positions.unbind(0), strict=True):
             layers = self.stack.step(torch.addmm(gate, fed, self.feed.weight.t()), layers)
             hidden = layers[-1][0].unsqueeze(1)
             vector, attended = self.attentional(hidden, start.memory, position)
             fed = vector[:, 0]
+            states.append(hidden)
             vectors.append(vector)
             steps.append(attended)
-            if attended.expected is not None:
-                means.append(self.attentional.combine(hidden, attended.expected))
-        expected = self.dropout(torch.cat(means, dim=1)) if means else None
-        return DecoderOutput(self.dropout(torch.cat(vectors, dim=1)), join_sampling(steps), expected)
+        return self._output(states, vectors, steps, start.memory)
+
+    def _output(
+        self, states: list[Tensor], vectors: list[Tensor], steps: list[AttentionOutput], memory: AttentionMemory
+    ) -> DecoderOutput:
+        """h and h~ of successive steps, each (B, Q, D), and their attention -> features, and what the loss needs of
+        attention that chooses.
+        """
+        combine = self.attentional.combine
+        pairs = list(zip(states, steps, strict=True))
+        if best := [combine(hidden, step.best) for hidden, step in pairs if step.best is not None]:
+            vectors = best
+        features = self.dropout(torch.cat(vectors, dim=1))
+        expected = [combine(hidden, step.expected) for hidden, step in pairs if step.expected is not None]
+        mixture = None
+        if (log_weights := join_log_weights(steps)) is not None:
+            each = combine(torch.cat(states, dim=1).unsqueeze(2), memory.values.unsqueeze(1))  # (B, T, S, D)
+            mixture = PositionMixture(self.dropout(each), log_weights, memory.query_mask)
+        return DecoderOutput(
+            features, join_sampling(steps), self.dropout(torch.cat(expected, dim=1)) if expected else None, mixture
+        )
 
     def start(self, memory: RecurrentMemory) -> LuongState:
         hidden = memory.final[-1][0]
@@ -127,9 +143,9 @@ class LuongDecoder(nn.Module):
         layers = self.stack.step(gates, state.layers)
         hidden = layers[-1][0].view(state.memory.mask.shape[0], -1, self.width)  # (N, D) -> (B, K, D)
         vector, attended = self.attentional(hidden, state.memory, state.position)
-        vector = vector.flatten(0, 1)
-        state = LuongState(layers, vector, state.memory, state.position + 1)
-        return self.dropout(vector), state, attended.weights.flatten(0, 1).unsqueeze(1)
+        features = vector if attended.best is None else self.attentional.combine(hidden, attended.best)
+        state = LuongState(layers, vector.flatten(0, 1), state.memory, state.position + 1)
+        return self.dropout(features.flatten(0, 1)), state, attended.weights.flatten(0, 1).unsqueeze(1)
 
 
 def create_luong(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seq2seq.errors import UserError
@@ -73,7 +74,16 @@ class Readout(nn.Module):
 
     def forward(self, state: Tensor, context: Tensor, embedding: Tensor) -> Tensor:
         """state (..., D), context (..., C), embedding (..., E) -> (..., features)."""
-        candidates = self.projection(torch.cat([state, context, embedding], dim=-1))
+        return self._activate(self.projection(torch.cat([state, context, embedding], dim=-1)))
+
+    def each(self, state: Tensor, contexts: Tensor, embedding: Tensor) -> Tensor:
+        """state (B, T, D), embedding (B, T, E), each with every one of contexts (B, S, C) -> (B, T, S, features)."""
+        first, second = state.shape[-1], state.shape[-1] + contexts.shape[-1]
+        of_state, of_context, of_embedding = self.projection.weight.tensor_split((first, second), dim=1)
+        own = F.linear(state, of_state, self.projection.bias) + F.linear(embedding, of_embedding)
+        return self._activate(own.unsqueeze(2) + F.linear(contexts, of_context).unsqueeze(1))
+
+    def _activate(self, candidates: Tensor) -> Tensor:
         if not self.maxout:
             return torch.tanh(candidates)
         first, second = candidates.chunk(2, dim=-1)
@@ -103,3 +113,9 @@ def join_sampling(steps: Sequence[AttentionOutput]) -> SampledAttention | None:
         torch.cat([record.log_probability for record in records], dim=1),
         torch.cat([record.entropy for record in records], dim=1),
     )
+
+
+def join_log_weights(steps: Sequence[AttentionOutput]) -> Tensor | None:
+    """Join the log_weights of successive steps, (B, 1, S), to (B, T, S), if there are any."""
+    parts = [step.log_weights for step in steps if step.log_weights is not None]
+    return torch.cat(parts, dim=1) if parts else None

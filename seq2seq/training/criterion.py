@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from seq2seq.attention import reinforce_loss
 from seq2seq.errors import UserError
-from seq2seq.interfaces import DecoderOutput, OutputLayer, SampledAttention
+from seq2seq.interfaces import DecoderOutput, OutputLayer, PositionMixture, SampledAttention
 from seq2seq.kernels.cross_entropy import fused_cross_entropy
+from seq2seq.kernels.mixture_cross_entropy import mixture_cross_entropy
 
 ENTROPY_WEIGHT = 0.01
 """Of the attention's entropy in the REINFORCE term."""
@@ -38,6 +39,8 @@ class Criterion(nn.Module):
     feeding they do not depend on the choice and the gradient is unbiased; with it the choice's effect on them is left
     out. The expected context stands for the half of the time in which Xu et al. attend softly; it shows the scores
     every position before they favor one.
+
+    Where a word's distribution is a mixture over positions, the loss is the mixture's (`mixture_cross_entropy`).
     """
 
     def __init__(self, smoothing: float = 0.1) -> None:
@@ -56,6 +59,9 @@ class Criterion(nn.Module):
             features = features.flatten(0, 1).index_select(0, rows)
             return fused_cross_entropy(features, output.weight, output.bias, target, smoothing)
 
+        if decoded.mixture is not None:
+            loss, nll = self._marginal(decoded.mixture, output, target, rows, smoothing)
+            return Loss(loss, nll.sum(), mask.sum())
         loss, nll = cross_entropy(decoded.features)
         if decoded.sampling is not None and decoded.expected is not None and self.training:
             expected_loss, expected_nll = cross_entropy(decoded.expected)
@@ -66,6 +72,16 @@ class Criterion(nn.Module):
             sampled_loss = loss + reinforce_loss(sampling, -nll, -expected_nll, ENTROPY_WEIGHT)
             loss = torch.lerp(sampled_loss, expected_loss, EXPECTED_SHARE)
         return Loss(loss, nll.sum(), mask.sum())
+
+    def _marginal(
+        self, mixture: PositionMixture, output: OutputLayer, target: Tensor, rows: Tensor, smoothing: float
+    ) -> tuple[Tensor, Tensor]:
+        """target (N,) at flat positions rows (N,) -> loss, negative log-likelihood (N,)."""
+        features, log_weights, mask = (
+            each.expand(*mixture.log_weights.shape, *each.shape[3:]).flatten(0, 1).index_select(0, rows)
+            for each in (mixture.features, mixture.log_weights, mixture.mask)
+        )
+        return mixture_cross_entropy(features, log_weights, mask, output.weight, output.bias, target, smoothing)
 
 
 def token_nll(decoded: DecoderOutput, output: OutputLayer, target: Tensor, mask: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from seq2seq.attention import (
     GaussianScore,
     GeneralScore,
     HardAlignment,
+    HardMarginalAlignment,
     LocalMonotonicAlignment,
     LocalPredictiveAlignment,
     ScaledDotScore,
@@ -33,6 +34,7 @@ ALIGNMENTS = {
     "local_monotonic": lambda: LocalMonotonicAlignment(1),
     "local_predictive": lambda: LocalPredictiveAlignment(WIDTH, 5, 2),
     "hard": lambda: HardAlignment().eval(),
+    "hard_marginal": HardMarginalAlignment,
 }
 
 
