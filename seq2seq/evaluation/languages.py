@@ -84,6 +84,8 @@ def hardly_spaced(texts: Sequence[str]) -> bool:
 
 
 def _mostly_unspaced(text: str) -> bool:
+    if not _UNSPACED_CHARACTER.search(text):
+        return False
     return 2 * len(_UNSPACED_CHARACTER.findall(text)) > sum(character.isalpha() for character in text)
 
 

@@ -170,7 +170,10 @@ def _matches(hypothesis: Sequence[Counter[str]], reference: Sequence[Counter[str
     """For each order (n-grams of the hypothesis, 0 where the reference has none; of the reference; matches)."""
     counts = []
     for ours, theirs in zip(hypothesis, reference, strict=True):
-        matched = sum(min(count, theirs[ngram]) for ngram, count in ours.items() if ngram in theirs)
+        matched = 0
+        for ngram, count in ours.items():
+            other = theirs.get(ngram, 0)
+            matched += count if count < other else other
         counts += [sum(ours.values()) if theirs else 0, sum(theirs.values()), matched]
     return counts
 
