@@ -48,9 +48,9 @@ def draw(path: Path, settings: dict[str, Any], layers: dict[str, Any], fit: Sequ
             scale = 2**20 if quantity == "bytes" else 1
             ends = {}
             for name, layer in layers.items():
-                colour, marker, dash = STYLES[name]
+                color, marker, dash = STYLES[name]
                 values = [value / scale for value in layer[quantity]]
-                axis.plot(lengths, values, color=colour, marker=marker, linestyle=dash, linewidth=2, markersize=6)
+                axis.plot(lengths, values, color=color, marker=marker, linestyle=dash, linewidth=2, markersize=6)
                 slope = layer[f"{quantity}_exponent"]
                 ends[name] = (values[-1], f"{name}" + (f"  n^{slope:.2f}" if slope is not None else ""))
             axis.set(xscale="log", yscale="log", title=title, xlabel="length n of the sequence")

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from seq2seq.data.readers import COMPRESSIONS, read_lines
+from seq2seq.data.readers import COMPRESSIONS, clean, read_lines
 from seq2seq.errors import UserError
 
 JSON_LINES = (".jsonl", ".ndjson", ".json")
@@ -33,7 +33,7 @@ def read_texts(path: str | Path) -> list[str]:
                 f'{path}, line {number}: not a JSON object with a "text"\n'
                 "Give plain text, one segment per line, or what seq2seq translate format=jsonl writes."
             )
-        texts.append(record["text"])
+        texts.append(clean(record["text"]))
     return texts
 
 

@@ -1,4 +1,4 @@
-"""Does attention look at the right word: links from attention weights, and their alignment error rate."""
+"""Word alignment: links from attention weights, and their alignment error rate against gold alignments."""
 
 from collections.abc import Collection, Sequence
 
@@ -11,7 +11,7 @@ Link = tuple[int, int]
 
 WORD_START = "▁"
 WORD_START_BYTES = [f"<0x{byte:02X}>" for byte in WORD_START.encode()]
-"""How it begins a word that is spelt in byte pieces, as unknown words are with tokenizer=word."""
+"""The bytes of WORD_START, which begin a word spelled in byte pieces, as unknown words are with tokenizer=word."""
 
 
 def alignment_error_rate(
@@ -19,10 +19,11 @@ def alignment_error_rate(
     sure: Sequence[Collection[Link]],
     possible: Sequence[Collection[Link]] | None = None,
 ) -> float:
-    """AER = 1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|) over all segments (Och & Ney, 2003); 0 is perfect.
+    """Alignment error rate, AER = 1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|) over all segments (Och & Ney, 2003).
 
-    Each argument has one collection of links a segment: A predicted, S sure, P possible. Sure links are always
-    possible too, and without `possible` they are the only ones. 0.0 where nobody links anything.
+    Each argument has one collection of links per segment: A predicted, S sure, P possible. Sure links are always
+    possible too, and without `possible` they are the only ones. 0 is best, and the value where there is no link at all.
+    With one predicted link per target word 0 is out of reach where words have several sure links.
     """
     gold = sure if possible is None else possible
     if not len(predicted) == len(sure) == len(gold):
@@ -54,7 +55,7 @@ def word_links(weights: np.ndarray, source_pieces: Sequence[str], target_pieces:
 
 
 def word_weights(weights: np.ndarray, source_pieces: Sequence[str], target_pieces: Sequence[str]) -> np.ndarray:
-    """(target words, source words): what `word_links` takes the largest of."""
+    """(target words, source words): the weights of which `word_links` takes the largest."""
     weights = np.asarray(weights, dtype=np.float64)
     if weights.ndim != 2 or weights.shape[0] < len(target_pieces) or weights.shape[1] < len(source_pieces):
         raise ValueError(
@@ -72,7 +73,7 @@ def word_weights(weights: np.ndarray, source_pieces: Sequence[str], target_piece
 
 
 def words_of_pieces(pieces: Sequence[str]) -> list[int]:
-    """The word, counted from 0, that each SentencePiece piece belongs to; '▁', or its three bytes, starts a word."""
+    """Number the word, from 0, that each SentencePiece piece belongs to; '▁', or its three bytes, starts a word."""
     words: list[int] = []
     current = -1
     for index, piece in enumerate(pieces):

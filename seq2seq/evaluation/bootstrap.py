@@ -1,7 +1,7 @@
 """The bootstrap over a test set's segments (Koehn, 2004), which intervals and paired tests share.
 
-What is drawn is a row of sufficient statistics: a segment, or a group of segments that depend on one another, as those
-of a joined test set do. Two calls with the same number of rows and the same seed draw the same rows.
+A draw takes a row of sufficient statistics: a segment, or a group of segments that depend on one another, as those of a
+joined test set do. Two calls with the same number of rows and the same seed draw the same rows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,16 +13,16 @@ SEED = 12345
 """sacreBLEU's own defaults for its bootstrap."""
 
 FEWEST = 10
-"""Rows below which a bootstrap says nothing: there are no resamples."""
+"""Rows below which there are no resamples: a bootstrap of so few means nothing."""
 
 BLOCK = 4_000_000
 """Draws held in memory at a time: resamples x rows."""
 
 
 def resampled_sums(counts: np.ndarray, samples: int, seed: int) -> Iterator[np.ndarray]:
-    """Summed statistics of each resample of the rows; none below FEWEST rows. The draws are sacreBLEU's for this seed.
+    """Yield the summed statistics of each resample of the rows; none below FEWEST rows.
 
-    Drawn in blocks, so that memory stays small for any number of rows.
+    The draws are sacreBLEU's for this seed, made in blocks, so that memory stays small for any number of rows.
     """
     rows = len(counts)
     if rows < FEWEST:
@@ -35,8 +35,8 @@ def resampled_sums(counts: np.ndarray, samples: int, seed: int) -> Iterator[np.n
 
 
 def grouped(counts: np.ndarray, groups: Sequence[int] | np.ndarray | None) -> np.ndarray:
-    """Segments' statistics (segments, n) summed over each group (groups, n); `groups` has a number for each segment,
-    and without it every segment is drawn by itself."""
+    """Sum segments' statistics (segments, n) over each group (groups, n); `groups` has a number for each segment, and
+    without it every segment is drawn by itself."""
     if groups is None:
         return counts
     numbers, places = np.unique(groups, return_inverse=True)
@@ -46,7 +46,7 @@ def grouped(counts: np.ndarray, groups: Sequence[int] | np.ndarray | None) -> np
 
 
 def overlapping(segments: Sequence[range]) -> list[int]:
-    """A group number for each range: ranges that overlap, directly or through others, share one."""
+    """Give each range a group number: ranges that overlap, directly or through others, share one."""
     numbers = [0] * len(segments)
     group, end = -1, 0
     for row in sorted(range(len(segments)), key=lambda row: segments[row].start):
@@ -67,7 +67,7 @@ def percentile_interval(scores: np.ndarray) -> tuple[float | None, float | None]
 
 
 def two_sided_p_value(resampled: np.ndarray, difference: float) -> float | None:
-    """How often resampled differences lie at least as far from their mean as the observed one lies from 0.
+    """Share of resampled differences at least as far from their mean as the observed one is from 0.
 
     (1 + #{|d* - mean d*| >= |d|}) / (B + 1) with signed d* (Efron & Tibshirani, 1993, chapter 16): moved to mean 0, the
     resamples stand for the differences of two equal systems. None without resamples.

@@ -1,6 +1,6 @@
-"""COMET (Rei et al., 2020): a learned metric that reads the source too, and agrees with people more often than BLEU.
+"""COMET (Rei et al., 2020): a learned metric that also reads the source, and agrees with people more often than BLEU.
 
-The package unbabel-comet brings it (our extra `comet`), and its models are large: nothing here runs unless asked for.
+It needs the package unbabel-comet (the extra `comet`) and a large model, so it is computed only on request.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BATCH = 16
 
 
 class Predictor(Protocol):
-    """What is used of a model of unbabel-comet."""
+    """The part of unbabel-comet's models that is used here."""
 
     def predict(self, samples: list[dict[str, str]], batch_size: int, gpus: int, progress_bar: bool) -> Any:
         """samples have "src", "mt" and "ref". The result's `scores` has a float for each, in their order."""
@@ -30,7 +30,7 @@ class Predictor(Protocol):
 
 @dataclass(frozen=True)
 class Comet:
-    """A loaded model; name is what its scores' signature calls it. gpus: how many to use, 0 for the CPU."""
+    """A loaded model. name: as in the signature of its scores. gpus: number of GPUs, 0 for the CPU."""
 
     model: Predictor
     name: str
@@ -61,12 +61,12 @@ class Comet:
 
 
 def load_comet(model: str, gpus: int = 0) -> Comet:
-    """model: a checkpoint (*.ckpt), read without network, or a name on the hub, which is downloaded if it is not there.
+    """Load a model: a checkpoint (*.ckpt), read without network, or a name on the hub, downloaded unless it is cached.
 
-    A checkpoint is a pickle, which can execute code: take it from those you trust.
+    A checkpoint is a pickle, which can execute code: load it only from sources you trust.
 
     Raises:
-        UserError: the package or the model is not to be had.
+        UserError: the package or the model is not available.
     """
     file = model.endswith(".ckpt")
     if file and not Path(model).is_file():
@@ -87,7 +87,7 @@ def load_comet(model: str, gpus: int = 0) -> Comet:
 
 
 def _digest(path: str) -> str:
-    """Many checkpoints are called model.ckpt: what tells them apart."""
+    """The start of the file's SHA-256, which tells checkpoints named model.ckpt apart."""
     digest = hashlib.sha256()
     with open(path, "rb") as stream:
         while block := stream.read(1 << 20):

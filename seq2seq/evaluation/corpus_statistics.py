@@ -89,7 +89,7 @@ def retention(
     seed: int = SEED,
     unit: Unit = "words",
 ) -> dict[str, float | None] | None:
-    """Measure how much of its quality a system keeps on long sentences: its score on LONG sources / on SHORT ones.
+    """Share of its quality that a system keeps on long sentences: its score on LONG sources / on SHORT ones.
 
     {"score", "low", "high"}, where 1.0 means that length costs nothing. The two sets are disjoint; their bounds are by
     `CorpusStatistics.resampled_pair`. None where either set is empty or the short one scores 0.

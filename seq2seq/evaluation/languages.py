@@ -1,4 +1,4 @@
-"""Languages written without spaces: which they are, what sacreBLEU cuts them with, and the unit of their lengths."""
+"""Languages written without spaces: codes and scripts, sacreBLEU's tokenizers for them, and the unit of lengths."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 Unit = Literal["words", "characters"]
-"""What lengths are counted in: words between spaces, or characters that are not spaces."""
+"""The unit of lengths: words between spaces, or characters that are not spaces."""
 
 DEFAULT_TOKENIZER = "13a"
 
@@ -44,7 +44,7 @@ _UNSPACED_CHARACTER = re.compile(f"[{_HAN}{_KANA}{_OTHERS}]")
 
 
 def tokenizer_for(language: str | None, texts: Sequence[str] = ()) -> str:
-    """Choose sacreBLEU's tokenizer: by the language, or where its code says nothing by texts in it.
+    """Choose sacreBLEU's tokenizer by the language or, where its code says nothing, by texts in it.
 
     A code is one of ISO 639-1 or 639-3, perhaps with a script and a region: zh, cmn, zh-TW, zho_Hans, jpn_Jpan, th.
     """
@@ -58,7 +58,7 @@ def tokenizer_for(language: str | None, texts: Sequence[str] = ()) -> str:
 
 
 def length_unit(language: str | None, texts: Sequence[str]) -> Unit:
-    """Choose the unit of a test set's lengths: by its language, or where the code says nothing by the texts."""
+    """Choose the unit of a test set's lengths by its language or, where the code says nothing, by its texts."""
     known = _by_code(language)
     if known in (CHINESE, JAPANESE, CHARACTERS):
         return "characters"
@@ -66,7 +66,7 @@ def length_unit(language: str | None, texts: Sequence[str]) -> Unit:
 
 
 def tokenizer_advice(tokenize: str, language: str | None, texts: Sequence[str] = ()) -> str | None:
-    """Advise against a tokenizer that finds few words in a language, or where its code says nothing in the texts."""
+    """Advise against a tokenizer that finds few words in a language or, where its code says nothing, in the texts."""
     better = tokenizer_for(language, texts)
     if tokenize not in FEW_WORDS or better in FEW_WORDS:
         return None
@@ -77,8 +77,8 @@ def tokenizer_advice(tokenize: str, language: str | None, texts: Sequence[str] =
 
 
 def hardly_spaced(texts: Sequence[str]) -> bool:
-    """Say whether most texts of more than 5 characters are in a script without spaces and have hardly any: more than 5
-    characters to a word."""
+    """True where most texts of more than 5 characters are in a script without spaces and hardly have any: more than 5
+    characters per word."""
     counted = [text for text in texts if len(text) > 5]
     return 2 * sum(len(text) > 5 * len(text.split()) and _mostly_unspaced(text) for text in counted) > len(counted)
 

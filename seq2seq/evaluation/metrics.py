@@ -1,6 +1,6 @@
 """The metrics: one table that scoring, reports, model cards, the service and significance tests iterate over.
 
-A new metric is one entry: where its scorer is not there yet, write it in `scorers.py`.
+A new metric is one entry, with a scorer of `scorers.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from seq2seq.evaluation.words import repetition_rate
 logger = logging.getLogger(__name__)
 
 TOKENIZED = 100
-"""A text of which more lines end in a period that stands alone passes for tokenized, as it does with sacreBLEU."""
+"""Lines that end in a period after a space, above which a text is taken for tokenized, as in sacreBLEU."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Metric:
     quick: bool = True
 
     def label(self, signature: str) -> str:
-        """The name with what sets a signature apart from the metric's default: 'BLEU (tokenized, lowercased)'."""
+        """Name the metric with what sets a signature apart from its default: 'BLEU (tokenized, lowercased)'."""
         own, usual = signature_settings(signature), _default_settings(self)
         tokenizer = own.get("tok")
         words = [] if tokenizer == usual.get("tok") else ["tokenized" if tokenizer == "none" else f"tok:{tokenizer}"]
@@ -55,7 +55,7 @@ class Metric:
         return f"{self.name} ({', '.join(words)})" if words else self.name
 
     def cell(self, score: Mapping[str, Any] | None, interval: bool = False) -> str:
-        """'36.21', or '36.21 [35.1, 37.4]' with its interval where it has one; nothing without a score."""
+        """Format a score as '36.21', with its interval as '36.21 [35.1, 37.4]'; nothing without a score."""
         if not score:
             return ""
         text = f"{score['score']:.{self.digits + 1}f}"
@@ -109,7 +109,7 @@ compare text in any language, with spaces or without. It is left out where token
 """
 
 PRIMARY = METRICS["bleu"]
-"""Chooses checkpoints and orders reports; retention, parts of segments and beams are measured by it."""
+"""The metric that chooses checkpoints and orders reports; retention, parts of segments and beams are measured by it."""
 
 LEARNED = METRICS["comet"]
 """The metric that needs a model."""
@@ -122,7 +122,7 @@ def _default_settings(metric: Metric) -> Mapping[str, str]:
 
 
 def summary(scores: Mapping[str, Any]) -> str:
-    """'BLEU 36.21, chrF 58.33, TER 46.20': a test set's scores in one line."""
+    """Format a test set's scores in one line: 'BLEU 36.21, chrF 58.33, TER 46.20'."""
     known = [(metric, scores[metric.key]) for metric in METRICS.values() if scores.get(metric.key)]
     return ", ".join(f"{metric.label(own['signature'])} {metric.cell(own)}" for metric, own in known)
 
@@ -280,7 +280,7 @@ def by_part(
     groups: Sequence[int] | None = None,
     unit: Unit = "words",
 ) -> list[dict[str, Any]]:
-    """Score the 1st, 2nd, ... part of segments that were joined from several: what a fixed context forgets.
+    """Score the 1st, 2nd, ... part of segments that were joined from several, to show what a fixed context forgets.
 
     Hypotheses are cut where the parts of their reference meet (`lengths.split_like_reference`). Returns
     {"part" (from 1), "segments", the primary metric's key: {"score", "low", "high"}} for each position.

@@ -30,12 +30,12 @@ CACHED_SEGMENTS = 1 << 14
 
 
 class Scorer(Protocol):
-    """One way to score. signature: what sacreBLEU calls it, to the last setting."""
+    """One way to score. signature: sacreBLEU's signature of its settings."""
 
     signature: str
 
     def count(self, hypothesis: str, reference: str) -> Sequence[float]:
-        """Statistics of one segment, always equally many."""
+        """Statistics of one segment, the same number for each."""
         ...
 
     def score(self, counts: Sequence[float]) -> float:
@@ -153,8 +153,10 @@ class TerScorer:
 
 
 def ter_scorer(references: Sequence[str]) -> TerScorer | None:
-    """TER with sacreBLEU's defaults, or of characters where the references hardly have spaces. None where that does not
-    help, as in Thai: an edit rate of whole sentences says nothing."""
+    """Create TER with sacreBLEU's defaults, or of characters where the references hardly have spaces.
+
+    None where that does not help, as in Thai: an edit rate of whole sentences says nothing.
+    """
     if not hardly_spaced(references):
         return TerScorer()
     asian = TerScorer(characters=True)

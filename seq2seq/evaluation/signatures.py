@@ -1,4 +1,4 @@
-"""sacreBLEU's signatures: what they say, and which scores they let stand side by side."""
+"""Signatures of sacreBLEU: their settings, and the refusal to compare scores of different ones."""
 
 from __future__ import annotations
 

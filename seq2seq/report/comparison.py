@@ -120,7 +120,7 @@ def _signatures(results: Sequence[Result], split: str) -> dict[str, str]:
 
 
 def _groups(results: Sequence[Result], split: str) -> list[int] | None:
-    """The group of each segment of the test set, as the first run has it that kept them beside its texts."""
+    """The group of each segment of the test set, from the first run that kept them beside its texts."""
     having = [result for result in results if split in result.texts]
     files = [result.run.groups(split) for result in having if result.run]
     present = next((path for path in files if path.is_file()), None)
@@ -213,7 +213,7 @@ def _entry(system: System, split: str, tests: Mapping[str, Any] | None) -> dict[
     entry: dict[str, Any] = {
         "name": system.name,
         "model": first.model,
-        "colour": system.colour,
+        "color": system.color,
         "external": system.external,
         "runs": [result.name for result in system.results],
         "seeds": [result.metrics.get("seed") for result in system.results],
@@ -266,7 +266,7 @@ def _words(
 
 
 def _counts_of(unit: str, counts: Mapping[str, int] | None) -> bool:
-    """Whether a run's counts are of this unit; versions before 0.2 counted words in any language."""
+    """True where a run's counts are of this unit; versions before 0.2 counted words in any language."""
     return bool(counts) and (unit == "words" or max(map(len, counts or ())) == 1)
 
 

@@ -35,8 +35,8 @@ def units_of_split(results: Sequence[Result], split: str, texts: Texts | None) -
 def complete(
     results: Sequence[Result], split: str, references: References, units: Mapping[str, Unit], notes: list[str]
 ) -> list[Result]:
-    """The results with the metrics that were not in the table when they were scored, and with scores in the test set's
-    units; `notes` names both. Runs without texts stay as they are."""
+    """Add metrics that were not in the table when a run was scored, and scores in the test set's units; `notes` names
+    both. Runs without texts stay as they are."""
     added: dict[str, list[str]] = {}
     completed = []
     for result in results:
@@ -63,7 +63,7 @@ def complete(
 
 
 def languages_of(results: Sequence[Result]) -> tuple[str | None, str | None]:
-    """The codes of source and target, as the first result has them that knows any."""
+    """The codes of source and target, from the first result that knows any."""
     known = next((result.metrics["languages"] for result in results if result.metrics.get("languages")), (None, None))
     return known[0], known[1]
 

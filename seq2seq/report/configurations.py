@@ -1,4 +1,4 @@
-"""In which settings two runs differ."""
+"""Settings in which two runs differ."""
 
 import re
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ IGNORED = (*OUTER, "seed", "name", "experiment", "hydra")
 """Keys in which systems never count as different."""
 
 PLACES = ("data.root", "data.corpus.root", "data.corpus.path")
-"""Where a corpus lies."""
+"""Keys of a corpus' place."""
 
 
 def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[tuple[str, str, str]]:
@@ -27,8 +27,11 @@ def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[tup
 
 
 def seedless_differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """`differences` of two runs of one name but for what seeds of one system may differ in: the seeds, also that of the
-    checkpoint that each went on from, the place of the data, and settings that an older version did not have."""
+    """`differences` of two runs of one system, without those that its seeds may have.
+
+    These are the seeds, also that of the checkpoint that each was trained further from, the place of the data, and
+    settings that an older version did not have.
+    """
     ours, theirs = _shared(first, second), _shared(second, first)
     return [
         (key, old, new)

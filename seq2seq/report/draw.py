@@ -1,7 +1,7 @@
-"""Line charts as SVG text: one drawing for the page, which colours it with its own style, and for files of their own.
+"""Line charts as SVG text: one drawing for the page, which colors it with its style, and for separate files.
 
-Colours come from the classes c0 .. c9 of templates/theme.css. Every series also has its own dash pattern and marker and
-carries its name at its end, so that nothing rests on colour alone.
+Colors come from the classes c0 .. c9 of templates/theme.css. Every series also has its own dash pattern and marker and
+carries its name at its end, so that nothing rests on color alone.
 """
 
 import math
@@ -31,19 +31,20 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """A named line; colour is an index into the palette."""
+    """A named line; color is an index into the palette."""
 
     name: str
-    colour: int
+    color: int
     points: Sequence[Point]
 
 
 @dataclass(frozen=True)
 class Chart:
-    """What to draw. `ticks` name positions 0, 1, 2 .. of a categorical x axis, each with a second line of small print.
+    """The content of a drawing.
 
-    Without ticks x is a number. `unit` formats the numbers of x: "time" (seconds) or "" (plain). `logarithmic` is the y
-    axis; a linear one starts at 0.
+    `ticks` name positions 0, 1, 2 .. of a categorical x axis, each with a second line of small print. Without ticks x
+    is a number. `unit` formats the numbers of x: "time" (seconds) or "" (plain). `logarithmic` is the y axis; a linear
+    one starts at 0.
     """
 
     title: str
@@ -80,7 +81,7 @@ def draw(chart: Chart, width: int, height: int) -> str:
 
 
 def standalone(svg: str) -> str:
-    """The same drawing as a file: with its own style, light or dark as the reader's system is, on a plain ground."""
+    """Turn a drawing into a file: with its style, light or dark as the reader's system is, on a plain ground."""
     style = files("seq2seq.report").joinpath("templates/theme.css").read_text(encoding="utf-8")
     head, rest = svg.split(">", 1)
     ground = '<rect class="ground" width="100%" height="100%"/>'
@@ -118,7 +119,7 @@ class _Frame:
 
 
 def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Round numbers, about `count` of them, whose first is at most low and whose last is at least high."""
+    """Choose about `count` round numbers, the first at most low and the last at least high."""
     high = high if high > low else low + 1.0
     span = high - low
     raw = span / count
@@ -129,7 +130,7 @@ def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """1, 2, 5, 10, 20 .. from at most low to at least high; both are above 0."""
+    """Choose from 1, 2, 5, 10, 20 .. those from at most low to at least high; both are above 0."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 2)
     ticks = [round(step * 10.0**power, 12) for power in powers for step in (1, 2, 5)]
     first = max(tick for tick in ticks if tick <= low)
@@ -138,7 +139,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def short_number(value: float) -> str:
-    """12000 -> '12k', 2400000 -> '2.4M', 0.25 -> '0.25'."""
+    """Format a number in short: 12000 -> '12k', 2400000 -> '2.4M', 0.25 -> '0.25'."""
     for size, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:.3g}{letter}"
@@ -146,7 +147,7 @@ def short_number(value: float) -> str:
 
 
 def short_time(seconds: float) -> str:
-    """Seconds as '45 s', '12 min' or '3.5 h'."""
+    """Format seconds as '45 s', '12 min' or '3.5 h'."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
@@ -194,25 +195,25 @@ def _band(series: Series, frame: _Frame) -> str:
     bounded = [(p.x, p.low, p.high) for p in series.points if p.low is not None and p.high is not None]
     if len(bounded) < 2:
         return "".join(
-            f'<line class="c{series.colour} stroke whisker" x1="{frame.x(x):.1f}" x2="{frame.x(x):.1f}" '
+            f'<line class="c{series.color} stroke whisker" x1="{frame.x(x):.1f}" x2="{frame.x(x):.1f}" '
             f'y1="{frame.y(low):.1f}" y2="{frame.y(high):.1f}"/>'
             for x, low, high in bounded
         )
     upper = [f"{frame.x(x):.1f},{frame.y(high):.1f}" for x, _, high in bounded]
     lower = [f"{frame.x(x):.1f},{frame.y(low):.1f}" for x, low, _ in reversed(bounded)]
-    return f'<polygon class="c{series.colour} band" points="{" ".join(upper + lower)}"/>'
+    return f'<polygon class="c{series.color} band" points="{" ".join(upper + lower)}"/>'
 
 
 def _line(series: Series, frame: _Frame, markers: bool) -> str:
-    colour = f"c{series.colour}"
+    color = f"c{series.color}"
     path = " ".join(f"{frame.x(p.x):.1f},{frame.y(p.y):.1f}" for p in series.points)
-    dash = f' stroke-dasharray="{DASHES[series.colour]}"' if DASHES[series.colour] else ""
-    parts = [f'<polyline class="{colour} stroke line" points="{path}"{dash}/>']
+    dash = f' stroke-dasharray="{DASHES[series.color]}"' if DASHES[series.color] else ""
+    parts = [f'<polyline class="{color} stroke line" points="{path}"{dash}/>']
     if markers:
         for p in series.points:
-            mark = _marker(series.colour, frame.x(p.x), frame.y(p.y))
+            mark = _marker(series.color, frame.x(p.x), frame.y(p.y))
             parts.append(
-                f'<g class="{colour} mark"><title>{escape(p.note or f"{series.name}: {p.y:.1f}")}</title>{mark}</g>'
+                f'<g class="{color} mark"><title>{escape(p.note or f"{series.name}: {p.y:.1f}")}</title>{mark}</g>'
             )
     return "".join(parts)
 
@@ -237,11 +238,11 @@ def _end_labels(series: Sequence[Series], names: Sequence[str], frame: _Frame) -
     parts = []
     for index, place in zip(order, places, strict=True):
         x, y = ends[index]
-        colour = f"c{series[index].colour}"
+        color = f"c{series[index].color}"
         tie = f"M{x + 7:.1f} {y:.1f}L{frame.right + 6:.1f} {place:.1f}"
-        parts.append(f'<path class="{colour} stroke tie" d="{tie}"/>')
+        parts.append(f'<path class="{color} stroke tie" d="{tie}"/>')
         label = escape(names[index])
-        parts.append(f'<text class="{colour} label" x="{frame.right + 10:.1f}" y="{place + 4.5:.1f}">{label}</text>')
+        parts.append(f'<text class="{color} label" x="{frame.right + 10:.1f}" y="{place + 4.5:.1f}">{label}</text>')
     return parts
 
 
@@ -254,17 +255,17 @@ def _key(series: Sequence[Series], names: Sequence[str], width: int) -> tuple[st
         length = 34 + len(name) * CHARACTER
         if x > 4 and x + length > width:
             x, y = 4.0, y + 20
-        dash = f' stroke-dasharray="{DASHES[each.colour]}"' if DASHES[each.colour] else ""
-        colour = f"c{each.colour}"
-        parts.append(f'<path class="{colour} stroke line" d="M{x} {y - 4}h22"{dash}/>')
-        parts.append(f'<g class="{colour} mark">{_marker(each.colour, x + 11, y - 4)}</g>')
-        parts.append(f'<text class="{colour} label" x="{x + 28}" y="{y}">{escape(name)}</text>')
+        dash = f' stroke-dasharray="{DASHES[each.color]}"' if DASHES[each.color] else ""
+        color = f"c{each.color}"
+        parts.append(f'<path class="{color} stroke line" d="M{x} {y - 4}h22"{dash}/>')
+        parts.append(f'<g class="{color} mark">{_marker(each.color, x + 11, y - 4)}</g>')
+        parts.append(f'<text class="{color} label" x="{x + 28}" y="{y}">{escape(name)}</text>')
         x += length + 10
     return "".join(parts), y + 18
 
 
 def spread(places: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Ascending places, moved little, so that they lie `gap` apart between low and high (as far as there is room)."""
+    """Move ascending places a little, so that they lie `gap` apart between low and high (as far as there is room)."""
     down, up = list(places), list(places)
     for index in range(1, len(down)):
         down[index] = max(down[index], down[index - 1] + gap)

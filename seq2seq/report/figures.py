@@ -65,14 +65,14 @@ def _length_chart(
                 counted[bucket["low"]] = (bucket_label(bucket["low"], bucket["high"]), f"n={bucket['segments']}")
     lows = sorted(counted)
     series = []
-    for system in _in_colour_order(report):
+    for system in _in_color_order(report):
         points = [
             point(lows.index(bucket["low"]), own, f"{system['name']}, {counted[bucket['low']][0]} {unit}")
             for bucket in system["by_length"]
             if (own := value(bucket)) is not None
         ]
         if points:
-            series.append(Series(system["name"], system["colour"], points))
+            series.append(Series(system["name"], system["color"], points))
     label = f"{unit.capitalize()} in the source sentence"
     return Chart(f"{name} by source length", label, name, series, [counted[low] for low in lows])
 
@@ -89,13 +89,13 @@ def _by_part(report: Mapping[str, Any], table: Mapping[str, Any]) -> Chart:
     comparable = all(share_of_alone(part) is not None for own in table["systems"].values() for part in own)
     parts = sorted({part["part"] for own in table["systems"].values() for part in own})
     series = []
-    for system in _in_colour_order(report):
+    for system in _in_color_order(report):
         points = [
             _part_point(parts.index(part["part"]), part, f"{system['name']}, part {part['part']}: {name}", comparable)
             for part in table["systems"].get(system["name"], [])
         ]
         if points:
-            series.append(Series(system["name"], system["colour"], points))
+            series.append(Series(system["name"], system["color"], points))
     title = f"{name} by position in the segment, {table['split']}"
     label = f"{PRIMARY.name} kept (%)" if comparable else name
     return Chart(title, "Part of the segment", label, series, [(str(part), "") for part in parts])
@@ -112,7 +112,7 @@ def _by_beam_size(report: Mapping[str, Any]) -> Chart:
     name = report["labels"][PRIMARY.key]
     sizes = _union(report, "by_beam_size", lambda bucket: bucket["beam_size"])
     series = []
-    for system in _in_colour_order(report):
+    for system in _in_color_order(report):
         points = [
             _point(
                 sizes.index(beam["beam_size"]),
@@ -122,19 +122,19 @@ def _by_beam_size(report: Mapping[str, Any]) -> Chart:
             for beam in system["by_beam_size"]
         ]
         if points:
-            series.append(Series(system["name"], system["colour"], points))
+            series.append(Series(system["name"], system["color"], points))
     return Chart(f"{name} by beam size", "Beam size", name, series, [(str(size), "") for size in sizes])
 
 
 def _training(report: Mapping[str, Any], x: str, y: str, y_label: str, logarithmic: bool = False) -> Chart:
     series = []
-    for system in _in_colour_order(report):
+    for system in _in_color_order(report):
         events = report["training"].get(system["name"], [])
         points = [Point(e[x], e[y]) for e in events if e.get(x) is not None and e.get(y) is not None]
         if logarithmic:
             points = [point for point in points if point.y > 0]
         if points:
-            series.append(Series(system["name"], system["colour"], points))
+            series.append(Series(system["name"], system["color"], points))
     label, unit = ("Training time", "time") if x == "seconds" else ("Updates", "")
     title = f"{y_label} by {label.lower()}"
     few = all(len(each.points) <= 15 for each in series)
@@ -146,7 +146,7 @@ def _word_f1(report: Mapping[str, Any]) -> Chart:
     lows = sorted({bucket["low"] for table in words["systems"].values() for bucket in table})
     series = []
     ticks: dict[int, tuple[str, str]] = {}
-    for system in _in_colour_order(report):
+    for system in _in_color_order(report):
         points = []
         for bucket in words["systems"].get(system["name"], []):
             label = bucket_label(bucket["low"], bucket["high"])
@@ -154,7 +154,7 @@ def _word_f1(report: Mapping[str, Any]) -> Chart:
             note = f"{system['name']}, seen {label} times: F1 {100 * bucket['f1']:.1f}"
             points.append(Point(lows.index(bucket["low"]), 100 * bucket["f1"], note=note))
         if points:
-            series.append(Series(system["name"], system["colour"], points))
+            series.append(Series(system["name"], system["color"], points))
     where = "the training data" if words["counted_in"] == "training" else "the reference"
     word = words["unit"].removesuffix("s")
     title, label = f"{word.capitalize()} F1 by frequency", f"Occurrences of the {word} in {where}"
@@ -164,7 +164,7 @@ def _word_f1(report: Mapping[str, Any]) -> Chart:
 def _length_differences(report: Mapping[str, Any]) -> Chart:
     series = []
     ticks: Sequence[tuple[str, str]] = ()
-    for system in _in_colour_order(report):
+    for system in _in_color_order(report):
         table = report["length_differences"].get(system["name"])
         if table:
             ticks = [_two_lines(bucket_label(bucket["low"], bucket["high"])) for bucket in table]
@@ -172,7 +172,7 @@ def _length_differences(report: Mapping[str, Any]) -> Chart:
                 Point(i, 100 * b["share"], note=f"{system['name']}, {' '.join(ticks[i])}: {b['segments']} segments")
                 for i, b in enumerate(table)
             ]
-            series.append(Series(system["name"], system["colour"], points))
+            series.append(Series(system["name"], system["color"], points))
     label = f"{report['units']['target'].capitalize()} more (+) or fewer (\u2212) than the reference"
     return Chart("Length of the output against the reference", label, "Segments (%)", series, ticks)
 
@@ -192,6 +192,6 @@ def _union(report: Mapping[str, Any], table: str, key: Callable[[Mapping[str, An
     return sorted({key(bucket) for system in report["systems"] for bucket in system[table]})
 
 
-def _in_colour_order(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _in_color_order(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Worst first, so that the best line lies on top."""
     return list(reversed(report["systems"]))

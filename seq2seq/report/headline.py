@@ -9,7 +9,7 @@ from seq2seq.report.draw import short_number, short_time
 from seq2seq.report.splits import long_segments
 from seq2seq.report.tables import long_lengths
 
-LEARNT = 2.0
+LEARNED = 2.0
 """Score of the primary metric below which a comparison says nothing."""
 
 ENOUGH = 30
@@ -24,7 +24,7 @@ def headline(report: Mapping[str, Any]) -> str:
     systems, label = report["systems"], report["labels"][PRIMARY.key]
     top = systems[0]
     best = top[PRIMARY.key]["score"]
-    if best < LEARNT:
+    if best < LEARNED:
         return f"No system has learned to translate: the best, {top['name']}, reaches {best:.1f} {PRIMARY.name}."
     low = min((s for s in systems if s["retention"]), key=lambda s: s["retention"]["score"], default=top)
     if _keeps_less(low, top):

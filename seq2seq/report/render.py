@@ -1,4 +1,4 @@
-"""Write a comparison as report.html, report.md, report.json and one SVG file a figure."""
+"""Write a comparison as report.html, report.md, report.json and one SVG file per figure."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -113,7 +113,7 @@ def script_json(value: Any) -> Markup:
 
 
 def _payload(report: Mapping[str, Any]) -> dict[str, Any]:
-    systems = [{"name": system["name"], "colour": system["colour"]} for system in report["systems"]]
+    systems = [{"name": system["name"], "color": system["color"]} for system in report["systems"]]
     scored = next(iter(report["sentences"]["systems"].values())) if report["sentences"] else {}
     return {
         "systems": systems,

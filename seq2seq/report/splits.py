@@ -13,7 +13,7 @@ from seq2seq.report.systems import System, average, average_buckets
 
 
 def choose_split(results: Sequence[Result], wanted: str | None) -> str:
-    """`wanted`, else "test_joined", else "test", else the first test set that all runs have. Raises UserError."""
+    """Choose `wanted`, else "test_joined", else "test", else the first test set of all runs. Raises UserError."""
     each = [list(result.metrics["splits"] or result.texts) for result in results]
     common = [split for split in each[0] if all(split in splits for splits in each)]
     if wanted is not None:
@@ -30,7 +30,7 @@ def choose_split(results: Sequence[Result], wanted: str | None) -> str:
 
 
 def shared_texts(results: Sequence[Result], split: str) -> Texts | None:
-    """The test set itself. Raises UserError for runs scored on different ones, which must not meet in a table."""
+    """The test set itself. Raises UserError for runs scored on different ones, which cannot be compared."""
     if different := _different_texts(results, split):
         raise UserError(
             f"{different} and cannot be compared;\n"
@@ -40,7 +40,7 @@ def shared_texts(results: Sequence[Result], split: str) -> Texts | None:
 
 
 def comparable_splits(results: Sequence[Result], main: str, notes: list[str]) -> list[str]:
-    """The test sets of any run but those whose texts differ from run to run; `notes` says so of each."""
+    """The test sets of any run, without those whose texts differ from run to run; `notes` names these."""
     names = dict.fromkeys(split for result in results for split in result.metrics["splits"])
     different = {split: _different_texts(results, split) for split in names if split != main}
     notes += [f"{split} was left out: {reason}" for split, reason in different.items() if reason]
@@ -48,7 +48,7 @@ def comparable_splits(results: Sequence[Result], main: str, notes: list[str]) ->
 
 
 def _different_texts(results: Sequence[Result], split: str) -> str | None:
-    """Which two runs saw different texts as `split`, if any did."""
+    """Name two runs that saw different texts as `split`; None where all saw the same."""
     having = [result for result in results if split in result.texts]
     for result in having[1:]:
         for kind in ("references", "sources"):

@@ -12,17 +12,17 @@ from seq2seq.report.configurations import seedless_differences
 from seq2seq.report.study import Result
 
 FAMILIES = ("rnn", "bahdanau", "transformer", "luong", "conv", "conditional_gru")
-"""Each family keeps its colour in every report; other systems take the colours that are left."""
+"""Each family keeps its color in every report; other systems take the colors that are left."""
 
-COLOURS = 10
+COLORS = 10
 
 
 @dataclass(frozen=True)
 class System:
-    """name is what tables and figures say; colour is an index into the palette; results differ only in their seed."""
+    """Results that differ only in their seed. name: as in tables and figures. color: an index into the palette."""
 
     name: str
-    colour: int
+    color: int
     results: list[Result]
 
     @property
@@ -57,8 +57,8 @@ def group(results: Sequence[Result], notes: list[str]) -> list[System]:
         named |= dict(zip(full, kinds, strict=True))
         if len(kinds) > 1:
             notes.append(f"{name}: its runs differ in more than their seed and are not averaged: {', '.join(full)}")
-    palette = colours([members[0].model for members in named.values()])
-    return [System(name, colour, members) for (name, members), colour in zip(named.items(), palette, strict=True)]
+    palette = colors([members[0].model for members in named.values()])
+    return [System(name, color, members) for (name, members), color in zip(named.items(), palette, strict=True)]
 
 
 def _by_place(system: str, results: Sequence[Result]) -> dict[str, list[Result]]:
@@ -180,15 +180,15 @@ def without_common_start(names: Sequence[str]) -> list[str]:
     return ["".join(own[shared:]) for own in words]
 
 
-def colours(models: Sequence[str]) -> list[int]:
+def colors(models: Sequence[str]) -> list[int]:
     """Choose an index into the palette for each system by its model's family."""
     taken: list[int] = []
     wanted = [FAMILIES.index(model) if model in FAMILIES else None for model in models]
-    reserved = {colour for colour in wanted if colour is not None}
-    for colour in wanted:
-        free = [c for c in range(COLOURS) if c not in taken and (c == colour or c not in reserved)]
-        if colour is not None and colour not in taken:
-            taken.append(colour)
+    reserved = {color for color in wanted if color is not None}
+    for color in wanted:
+        free = [c for c in range(COLORS) if c not in taken and (c == color or c not in reserved)]
+        if color is not None and color not in taken:
+            taken.append(color)
         else:
-            taken.append(free[0] if free else len(taken) % COLOURS)
+            taken.append(free[0] if free else len(taken) % COLORS)
     return taken

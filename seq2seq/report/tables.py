@@ -22,7 +22,7 @@ CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 @dataclass(frozen=True)
 class Column:
-    """value gives the number to sort by (None: nothing to show), text what is read; rising is the better direction.
+    """One column. value: the number to sort by (None: nothing to show); text: the cell; rising: higher is better.
     compared: whether the best value stands out."""
 
     key: str
@@ -209,7 +209,7 @@ def literal(text: str) -> str:
 
 
 def print_summary(report: Mapping[str, Any], console: Console) -> None:
-    """Print the table in colours on a terminal, as Markdown into a file or pipe."""
+    """Print the table in colors on a terminal, as Markdown into a file or pipe."""
     if console.is_terminal:
         console.print(summary_table(report))
     else:

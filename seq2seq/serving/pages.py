@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from seq2seq.evaluation.metrics import METRICS
 from seq2seq.report.draw import short_number
-from seq2seq.report.systems import colours
+from seq2seq.report.systems import colors
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
@@ -36,8 +36,8 @@ EXAMPLES = [
 
 def main_page(models: Sequence[Mapping[str, Any]], quality: Mapping[str, Any] | None) -> str:
     """The page at `/`. models: their descriptions. quality: see `quality_by_length`."""
-    families = colours([model["architecture"] for model in models])
-    shown = [{**model, "colour": colour, "about": about(model)} for model, colour in zip(models, families, strict=True)]
+    families = colors([model["architecture"] for model in models])
+    shown = [{**model, "color": color, "about": about(model)} for model, color in zip(models, families, strict=True)]
     source, target = models[0]["source_language"], models[0]["target_language"]
     payload = {
         "models": shown,

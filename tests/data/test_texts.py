@@ -14,7 +14,7 @@ def record(text: str) -> str:
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.txt", "out.jsonl.gz"])
 def test_json_lines_of_translate_give_their_texts_whatever_the_file_is_called(tmp_path: Path, name: str) -> None:
-    lines = "".join(f"{record(text)}\n" for text in ("ein Hund", "", "zwei {Hunde}")).encode()
+    lines = "".join(f"{record(text)}\n" for text in ("ein Hund", "", "zwei\n{Hunde}")).encode()
     (tmp_path / name).write_bytes(gzip.compress(lines) if name.endswith(".gz") else lines)
     assert read_texts(tmp_path / name) == ["ein Hund", "", "zwei {Hunde}"]
 

@@ -43,7 +43,7 @@ def test_systems_are_named_shortly_and_ordered_by_bleu(report):
     scores = [system["bleu"]["score"] for system in report[0]["systems"]]
     assert scores == sorted(scores, reverse=True)
     assert report[0]["title"] == "grammar en→de, test"
-    assert len({system["colour"] for system in report[0]["systems"]}) == 3
+    assert len({system["color"] for system in report[0]["systems"]}) == 3
 
 
 def test_scores_are_the_runs_own_and_seeds_are_averaged(report):

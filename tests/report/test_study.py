@@ -167,10 +167,3 @@ def test_lines_end_where_ours_end(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"one\n")
     (tmp_path / "other.hyp.txt").write_bytes(b"\xef\xbb\xbfa\rb\xe2\x80\xa8c\r\n")
     assert collect(tmp_path).outside == {"other": ["a\rb\u2028c"]}
-
-
-def test_hypotheses_in_json_lines_are_read_as_their_texts(tmp_path, make_run):
-    make_run(tmp_path / "conv", "conv", segments=3)
-    named = tmp_path / "out.jsonl"
-    named.write_text("".join(json.dumps({"text": text}) + "\n" for text in "xyz"))
-    assert collect(tmp_path, {"named": named}).outside == {"named": ["x", "y", "z"]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from browser import chromium, colour_scheme, resize
+from browser import chromium, color_scheme, resize
 from selenium.webdriver import ActionChains, Chrome, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
@@ -215,15 +215,15 @@ def test_no_width_scrolls_sideways(page, width):
 
 def test_dark_and_light(page):
     def brightness(selector: str, what: str) -> float:
-        colour = one(page, selector).value_of_css_property(what)
-        return sum(float(part) for part in colour[colour.index("(") + 1 : -1].split(",")[:3]) / 3
+        color = one(page, selector).value_of_css_property(what)
+        return sum(float(part) for part in color[color.index("(") + 1 : -1].split(",")[:3]) / 3
 
     for scheme, dark in (("light", False), ("dark", True)):
-        colour_scheme(page, scheme)
+        color_scheme(page, scheme)
         assert (brightness("body", "background-color") < 128) is dark
         assert (brightness("body", "color") > 128) is dark
         assert (brightness("textarea", "background-color") < 128) is dark
-    colour_scheme(page, "light")
+    color_scheme(page, "light")
 
 
 def test_nothing_comes_from_outside_and_nothing_is_logged(page, service):

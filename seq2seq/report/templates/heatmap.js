@@ -1,7 +1,7 @@
 // Attention heatmap: target tokens down, source tokens across; the darker, the more weight.
 // drawHeatmap(container, {source: [..], target: [..], weights: [[..]] or one such table a head, title}) fills the
 // container and returns {select(row, column)}. Pointer or arrow keys trace one target word's weights. A page that uses it
-// also takes in theme.css (colours, light and dark) and heatmap.css.
+// also takes in theme.css (colors, light and dark) and heatmap.css.
 "use strict";
 const drawHeatmap = (() => {
   const SVG = "http://www.w3.org/2000/svg";

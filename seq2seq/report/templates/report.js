@@ -9,7 +9,7 @@
     return node;
   };
   const option = (value, text) => { const node = element("option", "", text); node.value = value; return node; };
-  const colour = Object.fromEntries(data.systems.map((system) => [system.name, `c${system.colour}`]));
+  const color = Object.fromEntries(data.systems.map((system) => [system.name, `c${system.color}`]));
 
   for (const table of document.querySelectorAll("table.sortable")) {
     const headings = [...table.tHead.rows[0].cells];
@@ -70,7 +70,7 @@
     };
     const line = (parent, who, value, text, className) => {
       const row = element("div", `line ${className}`);
-      row.append(element("span", `who ${colour[who] || ""}`, who), element("span", "value", value), text);
+      row.append(element("span", `who ${color[who] || ""}`, who), element("span", "value", value), text);
       parent.append(row);
     };
     const show = () => {
@@ -128,7 +128,7 @@
         const box = element("div");
         attention.append(box);
         drawHeatmap(box, { ...systems[name], title: name });
-        box.firstChild.classList.add(colour[name]);
+        box.firstChild.classList.add(color[name]);
       }
     };
     choice.addEventListener("change", show);

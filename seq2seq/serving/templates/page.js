@@ -177,7 +177,7 @@
     make(svg, "line", { class: "here", x1: x(here), x2: x(here), y1: top, y2: height - bottom });
     const ends = [];
     for (const model of scored) {
-      const group = make(svg, "g", { class: `c${model.colour}` });
+      const group = make(svg, "g", { class: `c${model.color}` });
       const points = buckets.map((bucket, i) => [i, score(bucket, model)]).filter(([, value]) => value);
       make(group, "polyline", { class: "stroke line", points: points.map(([i, value]) => `${x(i)},${y(value.score)}`).join(" ") });
       for (const [i, value] of points) {
@@ -190,7 +190,7 @@
       ends.sort((a, b) => a.at - b.at).forEach((end, i) => { if (i && end.at < ends[i - 1].at + 17) end.at = ends[i - 1].at + 17; });
       for (const { model, at } of ends) {
         const name = model.name.length > 21 ? model.name.slice(0, 20) + "\u2026" : model.name;
-        make(make(svg, "g", { class: `c${model.colour}` }), "text", { class: "label", x: width - right + 8 - (width - left - right) / buckets.length / 2 + 8, y: at + 4 }, name);
+        make(make(svg, "g", { class: `c${model.color}` }), "text", { class: "label", x: width - right + 8 - (width - left - right) / buckets.length / 2 + 8, y: at + 4 }, name);
       }
     }
     by("chart").replaceChildren(svg);
@@ -199,7 +199,7 @@
     const own = score(bucket, model), first = score(buckets[0], model), ratio = score(bucket, model, "length_ratio");
     const line = document.createElement("tr"), head = document.createElement("th");
     head.scope = "row";
-    head.className = `c${model.colour}`;
+    head.className = `c${model.color}`;
     head.innerHTML = '<span class="dot"></span><span class="name"></span>';
     head.lastChild.textContent = model.name;
     line.append(head);
