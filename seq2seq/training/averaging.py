@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
+from lightning.fabric import Fabric
 from safetensors.torch import load_file, save
 from torch import Tensor
+from torch.distributed.fsdp import FullyShardedDataParallel
 
 from seq2seq.errors import UserError
 from seq2seq.files import atomic_write
+from seq2seq.training.checkpoint import MODEL_PREFIX, Checkpoints, unwritable
+from seq2seq.training.signals import StopSignals
+from seq2seq.training.state import Stopwatch
+from seq2seq.training.validation import Validator, validate
+
+logger = logging.getLogger(__name__)
 
 Weights = dict[str, Tensor]
 
@@ -49,13 +59,18 @@ class RecentWeights:
         self.count = count
 
     def add(self, update: int, weights: Weights) -> None:
-        with atomic_write(self.folder / f"{update:09d}.safetensors", "wb") as stream:
-            stream.write(save({name: value.detach().cpu().contiguous().clone() for name, value in weights.items()}))
+        """Write them, and remove the oldest. Raises UserError if they cannot be written."""
+        content = save({name: value.contiguous() for name, value in weights.items()})
+        try:
+            with atomic_write(self.folder / f"{update:09d}.safetensors", "wb") as stream:
+                stream.write(content)
+        except OSError as error:
+            raise unwritable(f"weights in {self.folder}", error) from error
         for path in self.paths()[: -self.count]:
             path.unlink()
 
     def forget_after(self, update: int) -> None:
-        """Remove what a run taken up again at `update` will write anew."""
+        """Remove the weights that a run resumed at `update` will write again."""
         for path in self.paths():
             if int(path.stem) > update:
                 path.unlink()
@@ -65,3 +80,43 @@ class RecentWeights:
 
     def average(self) -> Weights:
         return average([str(path) for path in self.paths()], load_file)
+
+
+def try_average(
+    fabric: Fabric,
+    module: Any,
+    validator: Validator,
+    checkpoints: Checkpoints,
+    recent: RecentWeights,
+    watch: Stopwatch,
+    signals: StopSignals,
+) -> tuple[bool, bool]:
+    """Validate the mean of the recent weights, and keep it if it beats the best checkpoint.
+
+    Return (averaged, interrupted): the mean was better; a signal asked to stop meanwhile.
+    """
+    state = checkpoints.state
+    fabric.barrier()
+    if not recent.count or len(recent.paths()) < 2:
+        return False, False
+    weights = recent.average()
+    prefixed = {MODEL_PREFIX + name: value for name, value in weights.items()}
+    with FullyShardedDataParallel.summon_full_params(module):
+        module.load_state_dict({**module.state_dict(), **prefixed})
+    with watch.aside():
+        validation = validate(fabric, module, validator, signals)
+    if validation is None:
+        return False, True
+    better = state.improves(validation.score, validation.nll)
+    logger.info(
+        "mean of the last %d: perplexity %.2f, BLEU %.2f (%s the best checkpoint)",
+        len(recent.paths()),
+        validation.perplexity,
+        validation.score,
+        "better than" if better else "no better than",
+    )
+    if better:
+        state.best_score, state.best_nll = validation.score, validation.nll
+        if fabric.is_global_zero:
+            checkpoints.save_averaged(weights)
+    return better, False

@@ -1,4 +1,4 @@
-"""What watches a run: the terminal, history.jsonl, TensorBoard. None of them changes what is learnt."""
+"""Reports of a run: the terminal, history.jsonl and Lightning's loggers. They never change what is learned."""
 
 from __future__ import annotations
 
@@ -7,66 +7,115 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lightning.fabric.loggers.csv_logs import CSVLogger
+from lightning.fabric.loggers.logger import Logger
+from lightning.fabric.loggers.tensorboard import TensorBoardLogger
+
+from seq2seq.errors import UserError
 from seq2seq.files import atomic_write
-from seq2seq.training.limits import Limits
-from seq2seq.training.progress import Progress
+from seq2seq.run import Run
+from seq2seq.training.checkpoint import unwritable
+from seq2seq.training.settings import Limits, TrainerSettings
+from seq2seq.training.state import TrainingState, Window
 from seq2seq.training.validation import Sample, Validation, perplexity
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
-    from torch.utils.tensorboard import SummaryWriter
 
 logger = logging.getLogger(__name__)
 
-LABELLED = 60
-"""Pieces a side up to which the attention picture grows with them and shows them; a larger one has a fixed size."""
+LABELED = 60
+"""Pieces per side up to which the attention picture grows with them and labels them; a larger one has a fixed size."""
 
 SILENCE = (30.0, 600.0)
 
 Record = dict[str, Any]
+LoggerFactory = Callable[[Path, int], Logger]
+"""Creates one of Lightning's loggers for a run's folder and the first update that it will log."""
 
 
-class Observer:
-    """Watches and says nothing. Called in the first process only."""
+class Log:
+    """Everything that a training reports. Only its first process (`main`) does; in the others nothing is written."""
 
-    def start(self, run_dir: Path, progress: Progress, limits: Limits) -> None:
-        """Training begins, or goes on where `progress` stands."""
+    def __init__(
+        self, run: Run, state: TrainingState, settings: TrainerSettings, loggers: Sequence[LoggerFactory], main: bool
+    ) -> None:
+        self.run = run
+        self.state = state
+        self.history = History(run.history, state.update) if main else None
+        self.terminal = Terminal(settings.limits(), settings.progress) if main else None
+        self.loggers = [create(run.folder, state.update + 1) for create in loggers] if main else []
 
-    def update(self, progress: Progress) -> None:
-        """An update is done: must be cheap."""
+    def update(self) -> None:
+        """Report an update; cheap."""
+        if self.terminal is not None:
+            self.terminal.update(self.state)
 
-    def record(self, record: Record) -> None:
-        """A line of history."""
+    def training(self) -> None:
+        """Report the window of updates since the last report, and begin a new one."""
+        state = self.state
+        record = training_record(state)
+        nll, best = record["train_nll"], state.lowest_train_nll
+        if best is not None and nll > best + max(1.0, 0.5 * best):
+            logger.warning(
+                "update %d: training diverges, NLL %.2f per token after %.2f at its best; "
+                "lower optimizer.lr or lengthen schedule.warmup",
+                state.update,
+                nll,
+                best,
+            )
+        state.lowest_train_nll = nll if best is None else min(best, nll)
+        state.window = Window(seconds=state.seconds - state.aside_seconds)
+        if self.terminal is not None:
+            self.terminal.loss = f"loss {record['train_loss']:.3f} · perplexity {record['train_perplexity']:.2f}"
+        self._write(record)
 
-    def validated(self, progress: Progress, validation: Validation) -> None:
-        """A validation is done, its line of history written."""
+    def validation(self, validation: Validation) -> None:
+        """Report a validation."""
+        self._write(validation_record(self.state, validation), validation.samples)
+        if self.terminal is not None:
+            self.terminal.validated(self.state, validation)
 
     def close(self) -> None:
-        """Training is over, or has failed."""
+        if self.terminal is not None:
+            self.terminal.close()
+        for each in self.loggers:
+            each.finalize("success")
+
+    def _write(self, record: Record, samples: Sequence[Sample] = ()) -> None:
+        try:
+            if self.history is not None:
+                self.history.write(record)
+            for each in self.loggers:
+                each.log_metrics(scalars(record), record["update"])
+                if samples:
+                    log_samples(each, record["update"], samples)
+                each.save()
+        except OSError as error:
+            raise unwritable(f"the log in {self.run}", error) from error
 
 
-class History(Observer):
-    """history.jsonl, one JSON object a line; on resume cut back to the checkpoint, so that it reads as if nothing had
-    happened."""
+class History:
+    """history.jsonl, one JSON object per line; cut back to `update` when a run resumes there, so it reads as if the run
+    had never stopped."""
 
-    path: Path
-
-    def start(self, run_dir: Path, progress: Progress, limits: Limits) -> None:
-        self.path = run_dir / "history.jsonl"
-        kept = [line for line in _whole_lines(self.path) if json.loads(line)["update"] <= progress.update]
-        with atomic_write(self.path) as stream:
+    def __init__(self, path: Path, update: int) -> None:
+        self.path = path
+        kept = [line for line in _whole_lines(path) if json.loads(line)["update"] <= update]
+        with atomic_write(path) as stream:
             stream.writelines(line + "\n" for line in kept)
 
-    def record(self, record: Record) -> None:
+    def write(self, record: Record) -> None:
         with open(self.path, "a", encoding="utf-8", newline="\n") as stream:
             stream.write(json.dumps(record) + "\n")
 
 
 def _whole_lines(path: Path) -> list[str]:
-    """Lines of history that neither a kill has cut short nor a power cut has damaged."""
+    """Read the lines that neither a kill has cut short nor a power cut has damaged."""
     if not path.is_file():
         return []
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
@@ -83,20 +132,16 @@ def _is_record(line: str) -> bool:
         return False
 
 
-class Terminal(Observer):
-    """One log line a validation; where `progress` is wanted also a live bar, or, where stderr is no terminal, a line
-    whenever there was none for a tenth of the time so far (at least SILENCE[0] seconds, at most SILENCE[1])."""
+class Terminal:
+    """One log line per validation; where `progress` is wanted also a live bar or, where stderr is not a terminal, a
+    line after a silence of a tenth of the time so far (at least SILENCE[0] seconds, at most SILENCE[1])."""
 
-    def __init__(self, progress: bool = True) -> None:
+    def __init__(self, limits: Limits, progress: bool = True) -> None:
         self.wanted = progress
-        self.limits = Limits()
+        self.limits = limits
         self.bar: Bar | None = None
         self.loss = ""
         self._task: Any = None
-        self._begun = self._shown = 0.0
-
-    def start(self, run_dir: Path, progress: Progress, limits: Limits) -> None:
-        self.limits = limits
         self._begun = self._shown = time.monotonic()
         if not (self.wanted and sys.stderr.isatty()):
             return
@@ -108,45 +153,41 @@ class Terminal(Observer):
         self._task = self.bar.add_task("training", total=1.0, status="")
         self.bar.start()
 
-    def update(self, progress: Progress) -> None:
+    def update(self, state: TrainingState) -> None:
         now = time.monotonic()
         shortest, longest = SILENCE
         silence = 0.25 if self.bar else min(longest, max(shortest, (now - self._begun) / 10))
         if not self.wanted or now - self._shown < silence:
             return
         self._shown = now
-        parts = [f"update {progress.update}", f"epoch {progress.epochs:.2f}", self.loss]
-        parts += [f"{progress.tokens_per_second:,.0f} tokens/s"]
-        if progress.best_bleu is not None:
-            parts.append(f"best BLEU {progress.best_bleu:.2f}")
-        parts.append(self._left(progress))
+        parts = [f"update {state.update}", f"epoch {state.epochs:.2f}", self.loss]
+        parts += [f"{state.tokens_per_second:,.0f} tokens/s"]
+        if state.best_score is not None:
+            parts.append(f"best BLEU {state.best_score:.2f}")
+        parts.append(self._left(state))
         status = " · ".join(part for part in parts if part)
         if self.bar is None:
             logger.info(status)
         else:
-            self.bar.update(self._task, completed=self.limits.fraction(progress), status=status)
+            self.bar.update(self._task, completed=self.limits.fraction(state), status=status)
 
-    def _left(self, progress: Progress) -> str:
-        fraction = self.limits.fraction(progress)
-        return f"{clock(progress.seconds * (1 - fraction) / fraction)} left" if fraction > 0 else ""
+    def _left(self, state: TrainingState) -> str:
+        fraction = self.limits.fraction(state)
+        return f"{clock(state.seconds * (1 - fraction) / fraction)} left" if fraction > 0 else ""
 
-    def record(self, record: Record) -> None:
-        if "train_loss" in record:
-            self.loss = f"loss {record['train_loss']:.3f} · perplexity {record['train_perplexity']:.2f}"
-
-    def validated(self, progress: Progress, validation: Validation) -> None:
+    def validated(self, state: TrainingState, validation: Validation) -> None:
         self._shown = time.monotonic()
-        best = "best so far" if progress.best_update == progress.update else f"best {progress.best_bleu:.2f}"
-        left = self._left(progress)
+        best = "best so far" if state.best_update == state.update else f"best {state.best_score:.2f}"
+        left = self._left(state)
         logger.info(
             "update %d, epoch %.2f, %s: perplexity %.2f, BLEU %.2f (%s); %s target tokens/s%s",
-            progress.update,
-            progress.epochs,
-            clock(progress.seconds),
+            state.update,
+            state.epochs,
+            clock(state.seconds),
             validation.perplexity,
-            validation.bleu,
+            validation.score,
             best,
-            f"{progress.tokens_per_second:,.0f}",
+            f"{state.tokens_per_second:,.0f}",
             left and f", {left}",
         )
 
@@ -156,108 +197,128 @@ class Terminal(Observer):
             self.bar = None
 
 
-class TensorBoardLog(Observer):
-    """tensorboard/ of the run: scalars, sample translations as text, an attention picture a validation."""
+def create_tensorboard(folder: Path, update: int) -> Logger:
+    """Log to FOLDER/tensorboard. What an interrupted training logged from `update` on is dropped."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    return TensorBoardLogger(folder, name="", version="tensorboard", purge_step=update)
 
-    def __init__(self, attention_picture: bool = True) -> None:
-        self.attention_picture = attention_picture
-        self._writer: SummaryWriter | None = None
-        self._folder = Path()
-        self._purge = 0
 
-    @property
-    def writer(self) -> SummaryWriter:
-        if self._writer is None:
-            os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-            from torch.utils.tensorboard import SummaryWriter
+def create_csv(folder: Path, update: int) -> Logger:
+    """Log to FOLDER/csv/version_N/metrics.csv, a new version for each start."""
+    return CSVLogger(folder, name="csv")
 
-            self._writer = SummaryWriter(str(self._folder), purge_step=self._purge)
-        return self._writer
 
-    def start(self, run_dir: Path, progress: Progress, limits: Limits) -> None:
-        self._folder = run_dir / "tensorboard"
-        self._purge = progress.update + 1
+def create_wandb(folder: Path, update: int, project: str = "seq2seq", offline: bool = False) -> Logger:
+    """Log to Weights & Biases, as a run named after the folder; a resumed training continues the same run.
 
-    def record(self, record: Record) -> None:
-        for name, value in record.items():
-            if name not in ("update", "epoch", "seconds", "target_tokens") and value is not None:
-                tag = name.replace("_", "/", 1) if name.startswith(("train_", "valid_")) else f"train/{name}"
-                self.writer.add_scalar(tag, value, record["update"])
+    Raises:
+        UserError: the package wandb is not installed.
+    """
+    try:
+        from lightning.pytorch.loggers import WandbLogger
 
-    def validated(self, progress: Progress, validation: Validation) -> None:
-        text = "\n\n".join(
-            f"**source** {_plain(sample.source)}\n\n**reference** {_plain(sample.reference)}\n\n"
-            f"**translation** {_plain(sample.hypothesis)}\n\n---"
-            for sample in validation.samples
-        )
-        self.writer.add_text("samples", text, progress.update)
-        attending = [sample for sample in validation.samples if sample.weights]
-        if self.attention_picture and attending:
-            self.writer.add_figure("attention", draw_attention(attending[0]), progress.update)
-        self.writer.flush()
+        return WandbLogger(name=folder.name, save_dir=folder, project=project, offline=offline)
+    except ModuleNotFoundError as error:
+        raise UserError("logger=wandb needs another package\npip install 'seq2seq[wandb]'") from error
 
-    def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
+
+def create_mlflow(folder: Path, update: int, experiment: str = "seq2seq", tracking_uri: str | None = None) -> Logger:
+    """Log to MLflow at `tracking_uri`, by default files in FOLDER/mlflow.
+
+    Raises:
+        UserError: the package mlflow is not installed.
+    """
+    try:
+        from lightning.pytorch.loggers import MLFlowLogger
+
+        uri = tracking_uri or (folder.resolve() / "mlflow").as_uri()
+        return MLFlowLogger(experiment_name=experiment, run_name=folder.name, tracking_uri=uri)
+    except ModuleNotFoundError as error:
+        raise UserError("logger=mlflow needs another package\npip install 'seq2seq[mlflow]'") from error
+
+
+def scalars(record: Record) -> dict[str, float]:
+    """The values of a history line under the tags that loggers group by: train/loss, valid/perplexity."""
+    return {
+        name.replace("_", "/", 1) if name.startswith(("train_", "valid_")) else f"train/{name}": value
+        for name, value in record.items()
+        if name not in ("update", "epoch", "seconds", "target_tokens") and value is not None
+    }
+
+
+def log_samples(each: Logger, update: int, samples: Sequence[Sample]) -> None:
+    """Log validation translations as text, and the attention of the first; only TensorBoard takes them."""
+    if not isinstance(each, TensorBoardLogger):
+        return
+    text = "\n\n".join(
+        f"**source** {_plain(sample.source)}\n\n**reference** {_plain(sample.reference)}\n\n"
+        f"**translation** {_plain(sample.hypothesis)}\n\n---"
+        for sample in samples
+    )
+    each.experiment.add_text("samples", text, update)
+    if attending := [sample for sample in samples if sample.weights]:
+        each.experiment.add_figure("attention", draw_attention(attending[0]), update)
 
 
 def draw_attention(sample: Sample) -> Any:
-    """A matplotlib figure of one sample's weights, target down, source across; see LABELLED."""
+    """Draw one sample's weights as a matplotlib figure, target down, source across; see LABELED."""
     from matplotlib.figure import Figure
 
     assert sample.weights is not None
     height, width = len(sample.target_pieces), len(sample.source_pieces)
-    labelled = max(height, width) <= LABELLED
-    figure = Figure(figsize=(2 + 0.22 * width, 1.5 + 0.22 * height) if labelled else (10, 10), layout="tight")
+    labeled = max(height, width) <= LABELED
+    figure = Figure(figsize=(2 + 0.22 * width, 1.5 + 0.22 * height) if labeled else (10, 10), layout="tight")
     axes = figure.add_subplot()
     axes.imshow(sample.weights, cmap="Greys", vmin=0, aspect="auto")
-    if labelled:
+    if labeled:
         axes.set_xticks(range(width), sample.source_pieces, rotation=90, fontsize=7, parse_math=False)
         axes.set_yticks(range(height), sample.target_pieces, fontsize=7, parse_math=False)
     return figure
 
 
 def _plain(text: str) -> str:
-    """Text that Markdown leaves alone, bounded in length."""
+    """Escape text for Markdown, and bound its length."""
     text = text if len(text) <= 1000 else text[:1000] + " ..."
     return "".join(f"\\{letter}" if letter in "\\`*_{}[]<>#|~" else letter for letter in text)
 
 
 def clock(seconds: float) -> str:
+    """Format seconds as H:MM:SS."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}"
 
 
-def training_record(progress: Progress) -> Record:
-    """The window since the last record as a line of history."""
-    window = progress.window
-    busy = progress.seconds - progress.aside_seconds - window.seconds
+def training_record(state: TrainingState) -> Record:
+    """Summarize the window since the last record as a line of history."""
+    window = state.window
+    busy = state.seconds - state.aside_seconds - window.seconds
     tokens = max(1, window.tokens)
     return {
-        **position(progress),
+        **position(state),
         "train_loss": window.loss / tokens,
         "train_nll": window.nll / tokens,
         "train_perplexity": perplexity(window.nll / tokens),
-        "learning_rate": progress.learning_rate,
+        "learning_rate": state.learning_rate,
         "gradient_norm": window.norm / max(1, window.updates),
         "tokens_per_second": window.tokens / busy if busy > 0 else 0.0,
     }
 
 
-def validation_record(progress: Progress, validation: Validation) -> Record:
+def validation_record(state: TrainingState, validation: Validation) -> Record:
+    """Summarize a validation as a line of history."""
     return {
-        **position(progress),
+        **position(state),
         "valid_nll": validation.nll,
         "valid_perplexity": validation.perplexity,
-        "valid_bleu": validation.bleu,
+        "valid_bleu": validation.score,
     }
 
 
-def position(progress: Progress) -> Record:
+def position(state: TrainingState) -> Record:
     return {
-        "update": progress.update,
-        "epoch": round(progress.epochs, 6),
-        "seconds": round(progress.seconds, 3),
-        "target_tokens": progress.target_tokens,
+        "update": state.update,
+        "epoch": round(state.epochs, 6),
+        "seconds": round(state.seconds, 3),
+        "target_tokens": state.target_tokens,
     }

@@ -9,14 +9,20 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from lightning.fabric import Fabric
+from torch import Tensor
+from torch.distributed.fsdp import FullyShardedDataParallel
 
 from seq2seq.evaluation.lengths import spread
 from seq2seq.interfaces import EOS_PIECE, Batch, Hypothesis, Model
 from seq2seq.search import Search, decode_batch
+from seq2seq.training.checkpoint import model_weights
 from seq2seq.training.criterion import token_nll
+from seq2seq.training.signals import StopSignals
+from seq2seq.training.state import random_state_kept
 
 Score = Callable[[Sequence[str], Sequence[str]], float]
-"""Hypotheses and references of a whole set -> BLEU."""
+"""Hypotheses and references of a whole set -> the score that chooses the best checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +41,10 @@ class Sample:
 
 @dataclass(frozen=True)
 class Validation:
-    """nll: nats per target token, EOS included. hypotheses are in the order of the set."""
+    """nll: nats per target token, EOS included. score: of the metric that selects. hypotheses: in the set's order."""
 
     nll: float
-    bleu: float
+    score: float
     hypotheses: list[str]
     samples: list[Sample]
 
@@ -101,6 +107,13 @@ class Validator:
         self.score = score or bleu
         self.sample_rows = set(spread(len(references), samples))
 
+    @classmethod
+    def on_data(cls, data: Any, search: Search, max_tokens: int, samples: int, score: Score | None) -> Validator:
+        """A validator on the split "valid" of `TranslationData`."""
+        source, target = data.tokenizers.source, data.tokenizers.target
+        batches = list(data.evaluation_batches("valid", max_tokens))
+        return cls(batches, *data.pairs("valid"), search, target.decode, source.pieces, target.pieces, samples, score)
+
     def __call__(
         self, model: Model, device: torch.device | str, interrupt: Callable[[], bool] = lambda: False
     ) -> Validation | None:
@@ -144,6 +157,26 @@ class Validator:
             target_pieces = target_pieces[: mean.shape[0]]
         source_pieces = [*self.source_pieces(source[:-1]), EOS_PIECE]
         return Sample(row, self.sources[row], self.references[row], text, source_pieces, target_pieces, weights)
+
+
+def validate(fabric: Fabric, module: Any, validator: Validator, signals: StopSignals) -> Validation | None:
+    """Validate without leaving a trace on training; None if a signal asked to stop meanwhile (in a single process).
+
+    module: a `TrainingModule` as Fabric has set it up.
+    """
+    alone = fabric.world_size == 1
+    module.eval()
+    try:
+        with random_state_kept(), fabric.autocast(), FullyShardedDataParallel.summon_full_params(module):
+            return validator(module.model, fabric.device, lambda: alone and signals.received is not None)
+    finally:
+        module.train()
+
+
+def whole_weights(module: Any) -> dict[str, Tensor]:
+    """Copy the model's weights out of a `TrainingModule`; whole in every process even where they are sharded."""
+    with FullyShardedDataParallel.summon_full_params(module):
+        return model_weights({name: value.detach().cpu().clone() for name, value in module.state_dict().items()})
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a", lowercase: bool = False) -> float:

@@ -21,15 +21,20 @@ import torch
 from toy import ToyData, toy_fit, toy_model, union_of_two
 
 from seq2seq.errors import UserError
-from seq2seq.training import callbacks, checkpoint, loggers, validation
+from seq2seq.training import checkpoint, loggers, validation
 from seq2seq.training.averaging import RecentWeights
-from seq2seq.training.loggers import Observer
-from seq2seq.training.progress import Progress
 from seq2seq.training.signals import TrainingInterrupted
+from seq2seq.training.state import TrainingState
 
 KILLED = {
-    "trainer": {"max_steps": 50, "val_check_interval": 7, "log_every_n_steps": 4, "accumulate_grad_batches": 2},
-    "callbacks": {"average_last": 3, "save_every_n_steps": 3},
+    "trainer": {
+        "max_steps": 50,
+        "val_check_interval": 7,
+        "log_every_n_steps": 4,
+        "accumulate_grad_batches": 2,
+        "average_last": 3,
+        "save_every_n_steps": 3,
+    },
 }
 TOGETHER = {"max_steps": 9, "val_check_interval": 4, "log_every_n_steps": 3, "gradient_clip_val": 0.5}
 
@@ -115,12 +120,12 @@ def dead(original: Callable[..., Any], *arguments: Any) -> None:
 
 
 PLACES: dict[str, Callable[[int], None]] = {
-    "the best written, the last not": lambda n: instead(callbacks, "duplicate", 1, dead),
+    "the best written, the last not": lambda n: instead(checkpoint, "duplicate", 1, dead),
     "in the middle of a checkpoint": lambda n: instead(checkpoint.torch, "save", n, half_a_checkpoint),
     "a checkpoint written, not renamed": lambda n: instead(os, "replace", n + 1, dead),
-    "a checkpoint done": lambda n: instead(callbacks.Supervisor, "_save", n, done_and_dead),
+    "a checkpoint done": lambda n: instead(checkpoint.Checkpoints, "save", n, done_and_dead),
     "in the middle of validation": lambda n: instead(validation, "decode_batch", n, dead),
-    "a line of history cut short": lambda n: instead(loggers.History, "record", n, half_a_line),
+    "a line of history cut short": lambda n: instead(loggers.History, "write", n, half_a_line),
     "averaged weights written, no checkpoint": lambda n: instead(RecentWeights, "add", n, done_and_dead),
 }
 """Where a process can be hit worst; n counts from its start."""
@@ -140,14 +145,14 @@ def killed_there(folder: Path) -> list[int]:
     return codes
 
 
-class Fill(Observer):
+class Fill:
     """From an update on there is room for no file larger than `room` bytes."""
 
     def __init__(self, at: int, room: int) -> None:
         self.at, self.room = at, room
 
-    def update(self, progress: Progress) -> None:
-        if progress.update == self.at:
+    def on_update_end(self, state: TrainingState) -> None:
+        if state.update == self.at:
             resource.setrlimit(resource.RLIMIT_FSIZE, (self.room, resource.RLIM_INFINITY))
 
 
@@ -155,7 +160,7 @@ def filled(folder: Path) -> list[int]:
     """No room for a checkpoint, then none for a line of history, then room again; exit codes."""
     codes = []
     for at, room in ((20, 50_000), (31, 100)):
-        codes.append(wait(fork(lambda at=at, room=room: toy_fit(folder, observers=(Fill(at, room),), **KILLED))))
+        codes.append(wait(fork(lambda at=at, room=room: toy_fit(folder, callbacks=(Fill(at, room),), **KILLED))))
     return [*codes, wait(fork(lambda: toy_fit(folder, **KILLED)))]
 
 

@@ -14,9 +14,8 @@ from toy import ToyData, history, toy_fit, toy_model
 from seq2seq.errors import UserError
 from seq2seq.interfaces import Batch
 from seq2seq.training.checkpoint import model_weights, read_checkpoint
-from seq2seq.training.loggers import Observer
-from seq2seq.training.progress import Progress, random_state, restore_random_state, seed_everything
 from seq2seq.training.schedule import Constant, InverseSqrt
+from seq2seq.training.state import TrainingState, random_state, restore_random_state, seed_everything
 
 SGD = partial(torch.optim.SGD, lr=0.5)
 
@@ -76,7 +75,7 @@ def test_history_tells_the_plain_nll_rates_and_tokens(tmp_path: Path) -> None:
     assert first["target_tokens"] == len(target)
     rates = [line["learning_rate"] for line in (first, second, third)]
     assert rates == pytest.approx([3e-3 / 2, 3e-3, 3e-3 * math.sqrt(2 / 3)])
-    assert result.target_tokens == third["target_tokens"] > second["target_tokens"]
+    assert result.state.target_tokens == third["target_tokens"] > second["target_tokens"]
     assert result.summary()["updates"] == 3
 
 
@@ -98,7 +97,7 @@ def test_an_update_that_is_not_finite_is_skipped_whole(tmp_path: Path) -> None:
     settings = {"max_steps": 3, "val_check_interval": 100, "gradient_clip_val": None}
     model = poison(toy_model(dropout=0.0), {2, 3})
     result = toy_fit(tmp_path, model=model, optimizer=SGD, schedule=Constant(), trainer=settings)
-    assert (result.updates, result.skipped_updates) == (3, 2)
+    assert (result.state.update, result.state.skipped) == (3, 2)
     plain = toy_model(dropout=0.0)
     for number, batch in zip(range(1, 6), ToyData().train_loader(), strict=False):
         if number not in (2, 3):
@@ -118,7 +117,7 @@ def test_a_gradient_that_is_not_finite_is_enough(tmp_path: Path) -> None:
 
     weight.register_hook(spoil)
     result = toy_fit(tmp_path, model=model, trainer={"max_steps": 4})
-    assert (result.updates, result.skipped_updates) == (4, 1)
+    assert (result.state.update, result.state.skipped) == (4, 1)
 
 
 def test_too_many_in_a_row_end_training_with_the_last_good_state(tmp_path: Path) -> None:
@@ -126,7 +125,7 @@ def test_too_many_in_a_row_end_training_with_the_last_good_state(tmp_path: Path)
     with pytest.raises(UserError, match=r"3 updates in a row.*the last checkpoint, if there is one"):
         toy_fit(tmp_path, model=model, trainer={"max_skipped": 3, "max_steps": 50})
     saved = read_checkpoint(tmp_path / "checkpoints/last.ckpt")
-    assert saved["seq2seq"]["progress"]["update"] == 10
+    assert saved["seq2seq"]["state"]["update"] == 10
     assert all(value.isfinite().all() for value in model_weights(saved["state_dict"]).values())
 
 
@@ -171,7 +170,7 @@ def test_random_states_come_back() -> None:
 
 def test_bfloat16_trains(tmp_path: Path) -> None:
     result = toy_fit(tmp_path, model=toy_model("transformer"), trainer={"precision": "bf16-mixed", "max_steps": 10})
-    assert result.updates == 10 and result.skipped_updates == 0
+    assert result.state.update == 10 and result.state.skipped == 0
     weights = model_weights(read_checkpoint(tmp_path / "checkpoints/last.ckpt")["state_dict"])
     assert all(value.dtype == torch.float32 and value.isfinite().all() for value in weights.values())
 
@@ -179,11 +178,11 @@ def test_bfloat16_trains(tmp_path: Path) -> None:
 def test_coarser_products_end_with_the_training(tmp_path: Path) -> None:
     seen = []
 
-    class Watch(Observer):
-        def update(self, progress: Progress) -> None:
+    class Watch:
+        def on_update_end(self, state: TrainingState) -> None:
             seen.append(torch.get_float32_matmul_precision())
 
-    toy_fit(tmp_path, trainer={"matmul_precision": "medium", "max_steps": 2}, observers=(Watch(),))
+    toy_fit(tmp_path, trainer={"matmul_precision": "medium", "max_steps": 2}, callbacks=(Watch(),))
     assert set(seen) == {"medium"} and torch.get_float32_matmul_precision() == "highest"
 
 
@@ -197,5 +196,5 @@ def test_it_learns_to_copy(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
         schedule=InverseSqrt(30),
         trainer={"max_steps": 150, "val_check_interval": 150},
     )
-    assert result.best_valid_bleu is not None and result.best_valid_bleu > 50
-    assert f"BLEU {result.best_valid_bleu:.2f}" in caplog.text
+    assert result.state.best_score is not None and result.state.best_score > 50
+    assert f"BLEU {result.state.best_score:.2f}" in caplog.text

@@ -7,32 +7,31 @@ import pytest
 from toy import ToyData, history, toy_fit
 
 from seq2seq.errors import UserError
-from seq2seq.training.limits import Limits, ValidationInterval
-from seq2seq.training.progress import Progress
-from seq2seq.training.trainer import TrainerSettings
+from seq2seq.training.settings import Limits, TrainerSettings, ValidationInterval
+from seq2seq.training.state import TrainingState
 
 
 def test_epochs_end_training(tmp_path: Path) -> None:
     result = toy_fit(tmp_path, trainer={"max_steps": None, "max_epochs": 2, "val_check_interval": 1.0})
     batches = len(ToyData().train_loader().sampler)
-    assert (result.updates, result.epochs, result.stopped) == (2 * batches, 2.0, "max_epochs")
+    assert (result.state.update, result.state.epochs, result.state.stopped) == (2 * batches, 2.0, "max_epochs")
     assert [line["update"] for line in history(tmp_path) if "valid_bleu" in line] == [batches, 2 * batches]
 
 
 def test_an_update_begun_in_the_last_epoch_is_finished(tmp_path: Path) -> None:
     batches = len(ToyData().train_loader().sampler)
     settings = {"max_steps": None, "max_epochs": 1, "accumulate_grad_batches": 2}
-    assert toy_fit(tmp_path, trainer=settings).updates == math.ceil(batches / 2)
+    assert toy_fit(tmp_path, trainer=settings).state.update == math.ceil(batches / 2)
     assert batches % 2 == 1
 
 
 def test_fraction_of_the_limit() -> None:
-    progress = Progress(update=5, seconds=30.0, loader={"epoch": 0, "consumed": 2, "batches": 10})
-    assert Limits(10, None, 40.0).fraction(progress) == 0.75
-    assert Limits(None, 1, None).fraction(progress) == pytest.approx(0.2)
-    assert Limits(5).reached(progress) == "max_steps"
-    assert Limits(6, 1, 30.0).reached(progress) == "max_time"
-    assert Limits(6, 1, 31.0).reached(progress) is None
+    state = TrainingState(update=5, seconds=30.0, loader={"epoch": 0, "consumed": 2, "batches": 10})
+    assert Limits(10, None, 40.0).fraction(state) == 0.75
+    assert Limits(None, 1, None).fraction(state) == pytest.approx(0.2)
+    assert Limits(5).reached(5, 0.2, 30.0) == "max_steps"
+    assert Limits(6, 1, 30.0).reached(5, 0.2, 30.0) == "max_time"
+    assert Limits(6, 1, 31.0).reached(5, 0.2, 30.0) is None
 
 
 def test_validation_intervals() -> None:
@@ -40,7 +39,7 @@ def test_validation_intervals() -> None:
         epoch, rest = divmod(round(epochs * 100), 100)
         loader = {"epoch": epoch, "consumed": rest, "batches": 100}
         return ValidationInterval(interval).due(
-            Progress(update=update, seconds=seconds, loader=loader, validated_epochs=1.0, validated_seconds=50.0)
+            TrainingState(update=update, seconds=seconds, loader=loader, validated_epochs=1.0, validated_seconds=50.0)
         )
 
     assert due(10, 20) and not due(10, 21)

@@ -16,18 +16,17 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from toy import toy_fit, toy_model
 
 from seq2seq.training import loggers
-from seq2seq.training.limits import Limits
-from seq2seq.training.loggers import History, TensorBoardLog, Terminal, clock, draw_attention
-from seq2seq.training.progress import Progress, Stopwatch
+from seq2seq.training.loggers import History, Terminal, clock, create_tensorboard, draw_attention
+from seq2seq.training.settings import Limits
+from seq2seq.training.state import Stopwatch, TrainingState
 from seq2seq.training.validation import Sample, Validation
 
 
 def test_history_is_cut_back_to_where_training_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "history.jsonl"
     path.write_text('{"update": 1}\n\0\0\0\n7\n{"update": 5}\n{"update": 6}\n{"upda')
-    history = History()
-    history.start(tmp_path, Progress(update=5), Limits())
-    history.record({"update": 7, "valid_bleu": 0.1})
+    history = History(path, update=5)
+    history.write({"update": 7, "valid_bleu": 0.1})
     assert [json.loads(line) for line in path.read_text().splitlines()] == [
         {"update": 1},
         {"update": 5},
@@ -37,7 +36,7 @@ def test_history_is_cut_back_to_where_training_goes_on(tmp_path: Path, caplog: p
 
 
 def test_tensorboard_holds_scalars_texts_and_the_picture(tmp_path: Path) -> None:
-    toy_fit(tmp_path, model=toy_model("transformer"), observers=(TensorBoardLog(),), trainer={"max_steps": 20})
+    toy_fit(tmp_path, model=toy_model("transformer"), loggers=(create_tensorboard,), trainer={"max_steps": 20})
     log = EventAccumulator(str(tmp_path / "tensorboard"))
     log.Reload()
     tags = log.Tags()
@@ -59,7 +58,7 @@ def test_tensorboard_holds_scalars_texts_and_the_picture(tmp_path: Path) -> None
 
 def test_tensorboard_repeats_nothing_after_a_resume(tmp_path: Path) -> None:
     for steps in (10, 20):
-        toy_fit(tmp_path, observers=(TensorBoardLog(),), trainer={"max_steps": steps, "log_every_n_steps": 5})
+        toy_fit(tmp_path, loggers=(create_tensorboard,), trainer={"max_steps": steps, "log_every_n_steps": 5})
     log = EventAccumulator(str(tmp_path / "tensorboard"))
     log.Reload()
     assert [event.step for event in log.Scalars("train/loss")] == [5, 10, 15, 20]
@@ -67,11 +66,10 @@ def test_tensorboard_repeats_nothing_after_a_resume(tmp_path: Path) -> None:
 
 def test_tensorboard_drops_what_a_try_without_a_checkpoint_left(tmp_path: Path) -> None:
     for loss in (1.0, 2.0):
-        log = TensorBoardLog()
-        log.start(tmp_path, Progress(), Limits())
+        log = create_tensorboard(tmp_path, 1)
         for update in (1, 2):
-            log.record({"update": update, "train_loss": loss})
-        log.close()
+            log.log_metrics({"train/loss": loss}, update)
+        log.finalize("success")
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     assert [(event.step, event.value) for event in events.Scalars("train/loss")] == [(1, 2.0), (2, 2.0)]
@@ -112,12 +110,11 @@ def test_on_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setenv("COLUMNS", "160")
     monkeypatch.setenv("TERM", "xterm")
-    terminal = Terminal()
-    terminal.start(tmp_path, Progress(), Limits(max_steps=100))
-    terminal.record({"update": 50, "train_loss": 2.5, "train_perplexity": 7.25})
-    progress = Progress(update=50, seconds=60.0, aside_seconds=10.0, target_tokens=100000, best_bleu=12.5)
+    terminal = Terminal(Limits(max_steps=100))
+    terminal.loss = "loss 2.500 · perplexity 7.25"
+    state = TrainingState(update=50, seconds=60.0, aside_seconds=10.0, target_tokens=100000, best_score=12.5)
     set_clock(monkeypatch, lambda: time.monotonic() + 1)
-    terminal.update(progress)
+    terminal.update(state)
     terminal.close()
     shown = screen.getvalue()
     for text in ("update 50", "loss 2.500", "perplexity 7.25", "2,000 tokens/s", "best BLEU 12.50", "0:01:00 left"):
@@ -130,23 +127,21 @@ def test_without_a_terminal_a_line_breaks_a_long_silence(
     caplog.set_level(logging.INFO, logger="seq2seq")
     now = 1000.0
     set_clock(monkeypatch, lambda: now)
-    terminal, quiet = Terminal(), Terminal(progress=False)
-    for each in (terminal, quiet):
-        each.start(tmp_path, Progress(), Limits(max_steps=2**14))
+    terminal, quiet = Terminal(Limits(max_steps=2**14)), Terminal(Limits(max_steps=2**14), progress=False)
     said = []
     for second in range(1, 2**14 + 1):
         now = 1000.0 + second
-        progress = Progress(update=second, seconds=float(second), target_tokens=second * 1000)
-        quiet.update(progress)
+        state = TrainingState(update=second, seconds=float(second), target_tokens=second * 1000)
+        quiet.update(state)
         assert not caplog.records or second in said
-        terminal.update(progress)
+        terminal.update(state)
         if caplog.records:
             said.append(second)
             assert caplog.messages == [f"update {second} · epoch 0.00 · 1,000 tokens/s · {clock(2**14 - second)} left"]
             caplog.clear()
         if second == 45:
-            progress.best_bleu = 1.0
-            terminal.validated(progress, Validation(math.log(2), 1.0, [], []))
+            state.best_score = 1.0
+            terminal.validated(state, Validation(math.log(2), 1.0, [], []))
             assert caplog.messages.pop().endswith("1,000 target tokens/s, 4:32:19 left")
             caplog.clear()
     gaps = [after - before for before, after in itertools.pairwise([0, *said])]
@@ -160,13 +155,11 @@ def test_clock() -> None:
 
 
 def test_a_stopwatch_goes_on_from_what_was_saved() -> None:
-    watch = Stopwatch()
-    progress = Progress(seconds=100.0, aside_seconds=40.0, cpu_seconds=70.0)
-    watch.start(progress)
+    state = TrainingState(seconds=100.0, aside_seconds=40.0, cpu_seconds=70.0)
+    watch = Stopwatch(state)
     with watch.aside():
         pass
-    watch.record(progress)
-    assert 70.0 <= progress.cpu_seconds < 100.0
-    assert progress.aside_seconds == watch.aside_seconds
+    watch.record_cpu()
+    assert 70.0 <= state.cpu_seconds < 100.0
     assert 100.0 <= watch.seconds() < 130.0
-    assert 40.0 < watch.aside_seconds < 60.0
+    assert 40.0 < state.aside_seconds < 60.0

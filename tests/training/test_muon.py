@@ -79,10 +79,10 @@ def test_a_resumed_run_is_the_same(tmp_path: Path) -> None:
     whole = toy_fit(tmp_path / "whole", optimizer=optimizer, trainer={"max_steps": 20})
     toy_fit(tmp_path / "parts", optimizer=optimizer, trainer={"max_steps": 8})
     parts = toy_fit(tmp_path / "parts", optimizer=optimizer, trainer={"max_steps": 20})
-    assert whole.updates == parts.updates == 20
+    assert whole.state.update == parts.state.update == 20
     left = [everything(tmp_path / name)["last.ckpt"] for name in ("whole", "parts")]
     assert left[0]["state_dict"] == left[1]["state_dict"]
-    assert left[0]["optimizer_states"] == left[1]["optimizer_states"]
+    assert left[0]["optimizer"] == left[1]["optimizer"]
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_a_full_disk_is_told_and_costs_nothing(forks: tuple[dict[str, Any], Path
 def test_sigterm_saves_and_has_an_exit_code_of_its_own(forks: tuple[dict[str, Any], Path, str]) -> None:
     codes, place, _ = forks
     assert codes["terminated"] == 75
-    assert read_checkpoint(place / "terminated/checkpoints/last.ckpt")["seq2seq"]["progress"]["update"] > 10
+    assert read_checkpoint(place / "terminated/checkpoints/last.ckpt")["seq2seq"]["state"]["update"] > 10
 
 
 def test_two_processes_learn_what_one_learns_from_both_their_batches(
@@ -91,4 +91,4 @@ def test_a_process_that_is_killed_ends_all(forks: tuple[dict[str, Any], Path, st
     codes, place, errors = forks
     assert codes["dying"] == [2, -9]
     assert "another process of this training has ended" in errors
-    assert read_checkpoint(place / "dying/checkpoints/last.ckpt")["seq2seq"]["progress"]["update"] == 4
+    assert read_checkpoint(place / "dying/checkpoints/last.ckpt")["seq2seq"]["state"]["update"] == 4

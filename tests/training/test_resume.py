@@ -9,35 +9,34 @@ import torch
 from toy import ToyData, ToyTokenizers, everything, toy_fit, toy_model
 
 from seq2seq.errors import UserError
-from seq2seq.training.callbacks import BEST, LAST
 from seq2seq.training.checkpoint import read_checkpoint
-from seq2seq.training.loggers import Observer
 from seq2seq.training.schedule import Plateau
 from seq2seq.training.signals import TrainingInterrupted
+from seq2seq.training.state import TrainingState
 
 
-class StopAt(Observer):
+class StopAt:
     """Sends this process a signal after an update, or in the validation after it."""
 
     def __init__(self, update: int, number: int = signal.SIGTERM) -> None:
         self.at, self.number = update, number
 
-    def update(self, progress) -> None:
-        if progress.update == self.at:
+    def on_update_end(self, state: TrainingState) -> None:
+        if state.update == self.at:
             os.kill(os.getpid(), self.number)
 
 
 @pytest.mark.parametrize(
-    ("update", "saved", "pending"), [(3, 4, False), (10, 10, True)], ids=["between validations", "in a validation"]
+    ("update", "saved", "validated"), [(3, 4, 0), (10, 10, 0)], ids=["between validations", "in a validation"]
 )
 def test_stopped_by_sigterm_it_goes_on_as_if_never_stopped(
-    tmp_path: Path, update: int, saved: int, pending: bool
+    tmp_path: Path, update: int, saved: int, validated: int
 ) -> None:
     with pytest.raises(TrainingInterrupted, match="SIGTERM") as caught:
-        toy_fit(tmp_path / "stopped", observers=(StopAt(update),))
+        toy_fit(tmp_path / "stopped", callbacks=(StopAt(update),))
     assert caught.value.exit_code == 75
-    progress = read_checkpoint(tmp_path / "stopped/checkpoints/last.ckpt")["seq2seq"]["progress"]
-    assert (progress["update"], progress["pending"]) == (saved, pending)
+    state = read_checkpoint(tmp_path / "stopped/checkpoints/last.ckpt")["seq2seq"]["state"]
+    assert (state["update"], state["validated_update"]) == (saved, validated)
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     toy_fit(tmp_path / "stopped")
     toy_fit(tmp_path / "whole")
@@ -46,22 +45,22 @@ def test_stopped_by_sigterm_it_goes_on_as_if_never_stopped(
 
 def test_ctrl_c_saves_too(tmp_path: Path) -> None:
     with pytest.raises(TrainingInterrupted, match="SIGINT") as caught:
-        toy_fit(tmp_path, observers=(StopAt(5, signal.SIGINT),))
+        toy_fit(tmp_path, callbacks=(StopAt(5, signal.SIGINT),))
     assert caught.value.exit_code == 130
-    assert read_checkpoint(tmp_path / "checkpoints/last.ckpt")["seq2seq"]["progress"]["update"] == 6
+    assert read_checkpoint(tmp_path / "checkpoints/last.ckpt")["seq2seq"]["state"]["update"] == 6
 
 
 def test_a_finished_run_has_nothing_left_to_do(tmp_path: Path) -> None:
     first = toy_fit(tmp_path)
-    before = (tmp_path / "checkpoints" / LAST).read_bytes(), (tmp_path / "history.jsonl").read_bytes()
+    before = (tmp_path / "checkpoints/last.ckpt").read_bytes(), (tmp_path / "history.jsonl").read_bytes()
     second = toy_fit(tmp_path)
-    assert (second.updates, second.best_valid_bleu) == (first.updates, first.best_valid_bleu)
-    assert before == ((tmp_path / "checkpoints" / LAST).read_bytes(), (tmp_path / "history.jsonl").read_bytes())
+    assert (second.state.update, second.state.best_score) == (first.state.update, first.state.best_score)
+    assert before == ((tmp_path / "checkpoints/last.ckpt").read_bytes(), (tmp_path / "history.jsonl").read_bytes())
 
 
 def test_a_higher_limit_goes_on(tmp_path: Path) -> None:
     toy_fit(tmp_path / "two", trainer={"max_steps": 20})
-    assert toy_fit(tmp_path / "two", trainer={"max_steps": 30}).updates == 30
+    assert toy_fit(tmp_path / "two", trainer={"max_steps": 30}).state.update == 30
     toy_fit(tmp_path / "one", trainer={"max_steps": 30})
     assert everything(tmp_path / "two") == everything(tmp_path / "one")
 
@@ -81,9 +80,9 @@ def test_the_plateau_schedule_is_taken_up_too(tmp_path: Path) -> None:
 def test_time_counts_over_resumes(tmp_path: Path) -> None:
     first = toy_fit(tmp_path, trainer={"max_steps": 20})
     second = toy_fit(tmp_path, trainer={"max_steps": 40})
-    assert second.seconds > first.seconds
+    assert second.state.seconds > first.state.seconds
     last = toy_fit(tmp_path, trainer={"max_steps": 10**6, "max_time": "00:00:00:01", "val_check_interval": 1000})
-    assert last.stopped == "max_time" and last.seconds >= 1
+    assert last.state.stopped == "max_time" and last.state.seconds >= 1
 
 
 class OtherTokenizers(ToyTokenizers):
@@ -124,19 +123,19 @@ def test_a_damaged_last_checkpoint_costs_only_the_way_back_to_the_best(
     toy_fit(tmp_path / "whole", trainer=settings)
     toy_fit(tmp_path / "hurt", trainer={**settings, "max_steps": 14})
     folder = tmp_path / "hurt" / "checkpoints"
-    best = read_checkpoint(folder / BEST)["seq2seq"]["progress"]["update"]
-    assert best < read_checkpoint(folder / LAST)["seq2seq"]["progress"]["update"] == 14
-    damage(folder / LAST, how)
+    best = read_checkpoint(folder / "best.ckpt")["seq2seq"]["state"]["update"]
+    assert best < read_checkpoint(folder / "last.ckpt")["seq2seq"]["state"]["update"] == 14
+    damage(folder / "last.ckpt", how)
     toy_fit(tmp_path / "hurt", trainer=settings)
     (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert str(folder / LAST) in warning and warning.endswith("going on from best.ckpt instead")
+    assert str(folder / "last.ckpt") in warning and warning.endswith("resuming from best.ckpt instead")
     assert everything(tmp_path / "hurt") == everything(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("how", DAMAGE)
 def test_where_all_checkpoints_are_damaged_the_run_is_refused(tmp_path: Path, how: str) -> None:
     toy_fit(tmp_path, trainer={"max_steps": 5})
-    for name in (LAST, BEST):
+    for name in ("last.ckpt", "best.ckpt"):
         damage(tmp_path / "checkpoints" / name, how)
     with pytest.raises(UserError, match=r"last\.ckpt.*best\.ckpt.*\nRemove .*checkpoints to train from the beginning"):
         toy_fit(tmp_path)
@@ -145,8 +144,8 @@ def test_where_all_checkpoints_are_damaged_the_run_is_refused(tmp_path: Path, ho
 def test_validation_leaves_no_trace_on_training(tmp_path: Path) -> None:
     often = toy_fit(tmp_path / "often", trainer={"val_check_interval": 3})
     never = toy_fit(tmp_path / "never", trainer={"val_check_interval": 1000})
-    assert often.updates == never.updates
-    states = [read_checkpoint(tmp_path / name / "checkpoints" / LAST)["state_dict"] for name in ("often", "never")]
+    assert often.state.update == never.state.update
+    states = [read_checkpoint(tmp_path / name / "checkpoints/last.ckpt")["state_dict"] for name in ("often", "never")]
     assert all(torch.equal(states[0][key], states[1][key]) for key in states[0] if key.startswith("model."))
 
 
@@ -154,5 +153,7 @@ def test_the_transformer_resumes_bit_for_bit(tmp_path: Path) -> None:
     for name, stops in (("two", (13, 20)), ("one", (20,))):
         for stop in stops:
             toy_fit(tmp_path / name, model=toy_model("transformer"), trainer={"max_steps": stop})
-    first, second = (read_checkpoint(tmp_path / name / "checkpoints" / LAST)["state_dict"] for name in ("one", "two"))
+    first, second = (
+        read_checkpoint(tmp_path / name / "checkpoints/last.ckpt")["state_dict"] for name in ("one", "two")
+    )
     assert all(torch.equal(first[key], second[key]) for key in first if key.startswith("model."))

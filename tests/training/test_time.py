@@ -8,27 +8,26 @@ import pytest
 from toy import history, toy_fit
 
 from seq2seq.training.checkpoint import read_checkpoint
-from seq2seq.training.loggers import Observer
-from seq2seq.training.progress import Progress, Stopwatch
 from seq2seq.training.schedule import WallClock
+from seq2seq.training.state import Stopwatch, TrainingState
 
 UPDATE = 25.0
 
 
-class Saves(Observer):
+class Saves:
     """Lets time pass, and notes after which updates last.ckpt was written."""
 
     def __init__(self, folder: Path, pass_time: Callable[[], None]) -> None:
         self.path, self.pass_time = folder / "checkpoints/last.ckpt", pass_time
         self.updates: list[int] = []
 
-    def update(self, progress: Progress) -> None:
+    def on_update_end(self, state: TrainingState) -> None:
         self.look()
         self.pass_time()
 
     def look(self) -> None:
         if self.path.exists():
-            update = read_checkpoint(self.path)["seq2seq"]["progress"]["update"]
+            update = read_checkpoint(self.path)["seq2seq"]["state"]["update"]
             if update not in self.updates:
                 self.updates.append(update)
 
@@ -41,7 +40,7 @@ def slow_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., l
 
     def fit(**settings: Any) -> list[int]:
         saves = Saves(tmp_path, lambda: now.__setitem__(0, now[0] + UPDATE))
-        toy_fit(tmp_path, observers=(saves,), **settings)
+        toy_fit(tmp_path, callbacks=(saves,), **settings)
         saves.look()
         return saves.updates
 
@@ -49,9 +48,9 @@ def slow_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., l
 
 
 def test_it_is_saved_every_so_many_minutes_also_after_a_resume(slow_fit: Callable[..., list[int]]) -> None:
-    settings = {"callbacks": {"save_minutes": 1.0}}
-    assert slow_fit(trainer={"max_steps": 10, "val_check_interval": 1000}, **settings) == [3, 7, 10]
-    assert slow_fit(trainer={"max_steps": 15, "val_check_interval": 1000}, **settings) == [10, 14, 15]
+    settings = {"val_check_interval": 1000, "save_minutes": 1.0}
+    assert slow_fit(trainer={"max_steps": 10, **settings}) == [3, 7, 10]
+    assert slow_fit(trainer={"max_steps": 15, **settings}) == [10, 14, 15]
 
 
 def test_an_interval_of_time_validates_each_time_it_has_passed(

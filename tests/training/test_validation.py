@@ -14,26 +14,25 @@ from toy import Letters, ToyData, toy_fit, toy_model
 from seq2seq.data.batching import collate
 from seq2seq.search import GreedySearch, Sampling, decode_batch
 from seq2seq.training.checkpoint import model_weights, read_checkpoint
-from seq2seq.training.loggers import Observer
-from seq2seq.training.progress import Progress
+from seq2seq.training.loop import TrainingResult
 from seq2seq.training.schedule import Constant
-from seq2seq.training.trainer import TrainingResult
+from seq2seq.training.state import TrainingState
 from seq2seq.training.validation import Validation, Validator, likelihood
 
 
-class Collect(Observer):
+class Collect:
     def __init__(self) -> None:
         self.validations: list[tuple[int, Validation]] = []
 
-    def validated(self, progress: Progress, validation: Validation) -> None:
-        self.validations.append((progress.update, validation))
+    def on_validation_end(self, state: TrainingState, validation: Validation) -> None:
+        self.validations.append((state.update, validation))
 
 
 def test_it_is_likelihood_and_bleu_of_each_segment_once(tmp_path: Path) -> None:
     collect = Collect()
     data = ToyData(valid=11)
     model = toy_model()
-    toy_fit(tmp_path, model=model, data=data, observers=(collect,))
+    toy_fit(tmp_path, model=model, data=data, callbacks=(collect,))
     update, last = collect.validations[-1]
     assert update == 30
     model.eval()
@@ -48,7 +47,7 @@ def test_it_is_likelihood_and_bleu_of_each_segment_once(tmp_path: Path) -> None:
         texts.append(Letters().decode(best.tokens))
     assert last.nll == float32_approx(total / tokens)
     assert last.hypotheses == texts
-    assert last.bleu == pytest.approx(sacrebleu.corpus_bleu(texts, [data.pairs("valid")[1]]).score)
+    assert last.score == pytest.approx(sacrebleu.corpus_bleu(texts, [data.pairs("valid")[1]]).score)
 
 
 def test_samples_show_text_and_attention() -> None:
@@ -118,18 +117,18 @@ def test_likelihood_by_segment() -> None:
 
 def test_the_best_checkpoint_is_the_best_validation(tmp_path: Path) -> None:
     collect = Collect()
-    result = toy_fit(tmp_path, observers=(collect,), trainer={"val_check_interval": 5})
-    best = max(collect.validations, key=lambda item: (item[1].bleu, -item[1].nll))
-    assert (result.best_update, result.best_valid_bleu) == (best[0], best[1].bleu)
+    result = toy_fit(tmp_path, callbacks=(collect,), trainer={"val_check_interval": 5})
+    best = max(collect.validations, key=lambda item: (item[1].score, -item[1].nll))
+    assert (result.state.best_update, result.state.best_score) == (best[0], best[1].score)
     assert result.checkpoint == tmp_path / "checkpoints/best.ckpt"
-    assert read_checkpoint(result.checkpoint)["seq2seq"]["progress"]["update"] == best[0]
+    assert read_checkpoint(result.checkpoint)["seq2seq"]["state"]["update"] == best[0]
 
 
 def test_patience_ends_training(tmp_path: Path) -> None:
     frozen = partial(torch.optim.SGD, lr=0.0)
     settings = {"max_steps": 1000, "val_check_interval": 2}
-    result = toy_fit(tmp_path, optimizer=frozen, trainer=settings, callbacks={"patience": 3})
-    assert (result.stopped, result.updates, result.best_update) == ("patience", 8, 2)
+    result = toy_fit(tmp_path, optimizer=frozen, trainer={**settings, "patience": 3})
+    assert (result.state.stopped, result.state.update, result.state.best_update) == ("patience", 8, 2)
 
 
 def average_three(run_dir: Path, rate: float, collect: Collect) -> TrainingResult:
@@ -139,9 +138,8 @@ def average_three(run_dir: Path, rate: float, collect: Collect) -> TrainingResul
         data=ToyData(train=400, max_tokens=200, seed=3),
         optimizer=partial(torch.optim.Adam, lr=rate),
         schedule=Constant(),
-        trainer={"max_steps": 60, "val_check_interval": 10},
-        callbacks={"average_last": 3},
-        observers=(collect,),
+        trainer={"max_steps": 60, "val_check_interval": 10, "average_last": 3},
+        callbacks=(collect,),
     )
 
 
@@ -152,8 +150,8 @@ def test_the_mean_of_the_last_is_exported_when_it_is_better(tmp_path: Path) -> N
     files = sorted((tmp_path / "checkpoints/average").glob("*"))
     assert [int(path.stem) for path in files] == [40, 50, 60]
     assert result.averaged and result.checkpoint.name == "averaged.ckpt"
-    assert result.best_valid_bleu is not None
-    assert result.best_valid_bleu > max(validation.bleu for _, validation in collect.validations)
+    assert result.state.best_score is not None
+    assert result.state.best_score > max(validation.score for _, validation in collect.validations)
     averaged = read_checkpoint(result.checkpoint)
     weights = [load_file(path) for path in files]
     for name, value in model_weights(averaged["state_dict"]).items():

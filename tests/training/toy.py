@@ -12,12 +12,13 @@ import torch
 from seq2seq.data.batching import TokenBatchSampler, collate
 from seq2seq.interfaces import Batch
 from seq2seq.models import create_rnn, create_transformer
+from seq2seq.run import Run
 from seq2seq.search import GreedySearch
-from seq2seq.training.callbacks import BEST, LAST, CallbackSettings
 from seq2seq.training.checkpoint import read_checkpoint
 from seq2seq.training.criterion import Criterion
+from seq2seq.training.loop import TrainingResult, fit
 from seq2seq.training.schedule import InverseSqrt, Schedule
-from seq2seq.training.trainer import TrainerSettings, TrainingResult, fit
+from seq2seq.training.settings import TrainerSettings
 
 VOCABULARY = 12
 LETTERS = "abcdefgh"
@@ -57,7 +58,7 @@ class ToyLoader:
 
 
 class ToyData:
-    """`trainer.Data` over random letters; the target is the source."""
+    """`loop.Data` over random letters; the target is the source."""
 
     tokenizers = ToyTokenizers()
     fingerprint = "toy"
@@ -101,11 +102,11 @@ def toy_fit(
     data: ToyData | None = None,
     schedule: Schedule | None = None,
     trainer: dict[str, Any] | None = None,
-    callbacks: dict[str, Any] | None = None,
     optimizer: Any = None,
-    observers: tuple[Any, ...] = (),
+    loggers: tuple[Any, ...] = (),
+    callbacks: tuple[Any, ...] = (),
 ) -> TrainingResult:
-    settings = {"max_steps": 30, "val_check_interval": 10, "log_every_n_steps": 4, "threads": 1}
+    settings = {"max_steps": 30, "val_check_interval": 10, "log_every_n_steps": 4, "threads": 1, "patience": None}
     return fit(
         model or toy_model(),
         data or ToyData(),
@@ -113,11 +114,11 @@ def toy_fit(
         optimizer=optimizer or partial(torch.optim.Adam, lr=3e-3, fused=True),
         schedule=schedule or InverseSqrt(5),
         search=GreedySearch(),
-        trainer=TrainerSettings(**{**settings, **(trainer or {})}),
-        callbacks=CallbackSettings(**{"patience": None, **(callbacks or {})}),
-        run_dir=run_dir,
+        settings=TrainerSettings(**{**settings, **(trainer or {})}),
+        run=Run(run_dir),
         config={"model": {"width": 16}},
-        observers=observers,
+        loggers=loggers,
+        callbacks=callbacks,
     )
 
 
@@ -139,9 +140,9 @@ def history(run_dir: Path) -> list[dict]:
 def everything(run_dir: Path) -> dict[str, Any]:
     """All that a run leaves, to the last bit, wall times aside."""
     found = {"history": without_clocks(history(run_dir))}
-    for name in (LAST, BEST):
-        checkpoint = read_checkpoint(run_dir / "checkpoints" / name)
-        found[name] = without_clocks({key: checkpoint[key] for key in ("state_dict", "optimizer_states", "seq2seq")})
+    for path in (Run(run_dir).last, Run(run_dir).best):
+        checkpoint = read_checkpoint(path)
+        found[path.name] = without_clocks({key: checkpoint[key] for key in ("state_dict", "optimizer", "seq2seq")})
     averages = (run_dir / "checkpoints" / "average").glob("*.safetensors")
     found["average"] = {path.name: path.read_bytes() for path in averages}
     return found

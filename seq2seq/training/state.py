@@ -1,4 +1,4 @@
-"""How far a run has come: the one truth about updates, epochs, time and scores, saved in every checkpoint."""
+"""The state of a run: updates, epochs, time and scores, saved whole in every checkpoint; and random numbers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -27,14 +27,14 @@ class Window:
 
 
 @dataclass
-class Progress:
-    """Counters of a run, plain numbers only.
+class TrainingState:
+    """Counters of a run, plain numbers only. Every decision of the training loop is a function of them, so it is the
+    same in all processes and after a resume.
 
-    update: optimizer steps taken. loader: the state of the training loader after the last batch trained on. seconds:
-    wall time of training, all told and over all resumes; aside_seconds: the part of it that validation and saving
-    took. cpu_seconds: processor time of training in the first process. skipped: updates dropped because something in
-    them was not finite. stale: validations since the best. pending: a validation was due at this update but has not
-    been done. stopped: why training is over, if it is.
+    update: optimizer steps taken. loader: the training loader's state after the last batch trained on. seconds: wall
+    time of training over all resumes; aside_seconds: the part spent on validation and saving. cpu_seconds: processor
+    time of the first process. skipped: updates dropped because a loss or gradient was not finite. stale: validations
+    since the best one. stopped: the limit that ended training, or None.
     """
 
     update: int = 0
@@ -51,11 +51,10 @@ class Progress:
     validated_epochs: float = 0.0
     validated_seconds: float = 0.0
     best_update: int = 0
-    best_bleu: float | None = None
+    best_score: float | None = None
     best_nll: float | None = None
     lowest_train_nll: float | None = None
     stale: int = 0
-    pending: bool = False
     stopped: str | None = None
     window: Window = field(default_factory=Window)
 
@@ -76,44 +75,53 @@ class Progress:
         return asdict(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        known = {field.name for field in fields(self)}
         for name, value in state.items():
-            setattr(self, name, Window(**value) if name == "window" else value)
+            if name in known:
+                setattr(self, name, Window(**value) if name == "window" else value)
 
-    def improves(self, bleu: float, nll: float) -> bool:
-        """Whether a validation beats the best: higher BLEU, and lower NLL where BLEU ties."""
-        if self.best_bleu is None or self.best_nll is None or math.isnan(self.best_nll):
+    def improves(self, score: float, nll: float) -> bool:
+        """Return True if a validation beats the best: a higher score, or the same with a lower NLL."""
+        if self.best_score is None or self.best_nll is None or math.isnan(self.best_nll):
             return True
-        return bleu > self.best_bleu or (bleu == self.best_bleu and nll < self.best_nll)
+        return score > self.best_score or (score == self.best_score and nll < self.best_nll)
+
+    def record_validation(self, score: float, nll: float) -> bool:
+        """Count a validation at this update; return True if it is the best so far."""
+        self.validations += 1
+        self.validated_update = self.update
+        self.validated_epochs = self.epochs
+        self.validated_seconds = self.seconds
+        better = self.improves(score, nll)
+        if better:
+            self.best_score, self.best_nll, self.best_update = score, nll, self.update
+        self.stale = 0 if better else self.stale + 1
+        return better
 
 
 class Stopwatch:
-    """Wall time and processor time over all resumes, and the wall time spent aside from training."""
+    """Wall time and processor time of a run over all resumes; continues from what its state has on record."""
 
-    def __init__(self) -> None:
-        self._before = self._cpu_before = self.aside_seconds = 0.0
-        self._since, self._cpu_since = time.perf_counter(), time.process_time()
-
-    def start(self, progress: Progress) -> None:
-        """Go on from what progress has on record."""
-        self._before, self._cpu_before = progress.seconds, progress.cpu_seconds
-        self.aside_seconds = progress.aside_seconds
+    def __init__(self, state: TrainingState) -> None:
+        self._state = state
+        self._before, self._cpu_before = state.seconds, state.cpu_seconds
         self._since, self._cpu_since = time.perf_counter(), time.process_time()
 
     def seconds(self) -> float:
         return self._before + time.perf_counter() - self._since
 
-    def record(self, progress: Progress) -> None:
-        """Note the times that progress keeps; its seconds follow the update, on all processes alike."""
-        progress.aside_seconds = self.aside_seconds
-        progress.cpu_seconds = self._cpu_before + time.process_time() - self._cpu_since
+    def record_cpu(self) -> None:
+        """Write the processor time to the state. (Wall time is the first process's, which each update shares.)"""
+        self._state.cpu_seconds = self._cpu_before + time.process_time() - self._cpu_since
 
     @contextmanager
     def aside(self) -> Iterator[None]:
+        """Count the time spent inside as time aside from training."""
         begin = time.perf_counter()
         try:
             yield
         finally:
-            self.aside_seconds += time.perf_counter() - begin
+            self._state.aside_seconds += time.perf_counter() - begin
 
 
 def seed_everything(seed: int, rank: int = 0) -> None:
@@ -147,8 +155,8 @@ def restore_random_state(state: dict[str, Any]) -> None:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
-    """Whatever is drawn inside, training's random numbers go on as if it had not been."""
+def random_state_kept() -> Iterator[None]:
+    """Leave the random numbers of training as if nothing had been drawn inside."""
     state = random_state()
     try:
         yield
