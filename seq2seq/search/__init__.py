@@ -2,7 +2,15 @@
 
 from seq2seq.search.beam import BeamSearch
 from seq2seq.search.greedy import GreedySearch
-from seq2seq.search.methods import METHODS, SearchChoice, chosen_search, method_name, with_n_best, with_options
+from seq2seq.search.methods import (
+    METHODS,
+    SearchChoice,
+    chosen_search,
+    method_name,
+    search_settings,
+    with_n_best,
+    with_options,
+)
 from seq2seq.search.options import Search
 from seq2seq.search.penalties import Ranking
 from seq2seq.search.sampling import Sampling
@@ -22,6 +30,7 @@ __all__ = [
     "decode_batch",
     "method_name",
     "score_pairs",
+    "search_settings",
     "with_n_best",
     "with_options",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 from seq2seq.errors import UserError
@@ -44,6 +44,11 @@ def chosen_search(choice: SearchChoice, own: Search) -> Search:
 
 def method_name(search: Search) -> str:
     return next(name for name, kind in METHODS.items() if type(search) is kind)
+
+
+def search_settings(search: Search) -> dict[str, Any]:
+    """Describe a search as a configuration node."""
+    return {"_target_": f"seq2seq.search.{type(search).__name__}", **asdict(search)}  # type: ignore[call-overload]
 
 
 def with_options(search: Search, options: Mapping[str, Any]) -> Search:

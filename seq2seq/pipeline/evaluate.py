@@ -1,0 +1,141 @@
+"""Score a checkpoint on test sets: those of its own corpus, or of any other."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from seq2seq.data.corpora import check_split
+from seq2seq.data.tokenizer import TokenizerSettings
+from seq2seq.data.translation_data import TranslationData
+from seq2seq.errors import UserError
+from seq2seq.evaluation.comet import Comet
+from seq2seq.inference.bundle import Bundle
+from seq2seq.inference.export_folder import Export
+from seq2seq.inference.loading import find_device, load_model
+from seq2seq.inference.scores import scored_run
+from seq2seq.inference.translator import Translator
+from seq2seq.pipeline.job import create_data
+from seq2seq.pipeline.resume import DEFAULTS
+from seq2seq.pipeline.scoring import score_split, with_beam_size
+from seq2seq.run import Run, upgraded_settings
+from seq2seq.search import SearchChoice, search_settings
+from seq2seq.training.checkpoint import read_checkpoint
+
+logger = logging.getLogger(__name__)
+
+
+def evaluate(
+    checkpoint: str | Path,
+    *,
+    data: Mapping[str, Any] | None = None,
+    splits: Sequence[str] | None = None,
+    search: SearchChoice = None,
+    output: str | Path | None = None,
+    tokenize: str | None = None,
+    lowercase: bool | None = None,
+    comet: Comet | None = None,
+    beam_sizes: Sequence[int] = (),
+    device: str = "cpu",
+) -> dict[str, Any]:
+    """Translate test sets with a trained model and score them; entries as in metrics.json, by split.
+
+    checkpoint: a run's folder, a bundle or a .ckpt. data: settings that replace those of the checkpoint's corpus or,
+    with `corpus` among them, another corpus whole. splits: test sets, by default all. search: another, or changes
+    to the checkpoint's own (see `search.chosen_search`). output: a folder for translations and attention. tokenize,
+    lowercase: sacreBLEU's, by default the run's. beam_sizes: also score beams of these sizes.
+
+    Scores by COMET and by beam size are also added to the run's metrics.json, where they are of the run's own model and
+    test sets.
+
+    Raises:
+        UserError: no such checkpoint, corpus or split; an export, which cannot be evaluated.
+    """
+    bundle = load_model(checkpoint, find_device(device))
+    if isinstance(bundle, Export):
+        raise UserError(
+            f"checkpoint={checkpoint} is an export, which can translate but not be evaluated whole\n"
+            "Give the run itself, or translate with it and give hypotheses= references= sources=."
+        )
+    translator = Translator([bundle], search, device=device)
+    for size in beam_sizes:
+        with_beam_size(translator.search, size)
+    settings = run_settings(Path(checkpoint))
+    own_data = settings["data"]
+    chosen = dict(data or {})
+    node = chosen if chosen.get("corpus") else {**own_data, **_known(chosen, own_data)}
+    corpus = create_data(node, TokenizerSettings(), settings["seed"], bundle.tokenizers)
+    corpus.prepare()
+    tokenize = settings["tokenize"] if tokenize is None else tokenize
+    lowercase = settings["lowercase"] if lowercase is None else lowercase
+    folder = None if output is None else Run(output)
+    found = {
+        split: score_split(
+            translator,
+            corpus,
+            split,
+            search_settings(translator.search),
+            folder,
+            tokenize,
+            lowercase,
+            comet,
+            beam_sizes,
+        )
+        for split in _splits(corpus, splits)
+    }
+    if node is chosen:
+        for entry in found.values():
+            entry["data"] = {"corpus": node["corpus"], "fingerprint": corpus.fingerprint}
+    elif comet is not None or beam_sizes:
+        _record(checkpoint, bundle, found)
+    return found
+
+
+def _known(changes: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Changes to the checkpoint's own data settings. Raises UserError for one that its corpus does not have."""
+    for key, value in changes.items():
+        if key not in own:
+            raise UserError(f"data.{key}={value}: the checkpoint's corpus ({own['corpus']}) has no such setting")
+    return dict(changes)
+
+
+def _splits(corpus: TranslationData, wanted: Sequence[str] | None) -> list[str]:
+    if wanted is None:
+        return [name for name in corpus.corpus.splits() if name.startswith("test")]
+    for split in wanted:
+        check_split(corpus.corpus, split)
+    return list(wanted)
+
+
+def run_settings(checkpoint: Path) -> dict[str, Any]:
+    """Find the settings of the run that a checkpoint belongs to.
+
+    Raises:
+        UserError: there are none beside it.
+    """
+    if checkpoint.is_file():
+        return {**DEFAULTS, **upgraded_settings(read_checkpoint(checkpoint)["seq2seq"]["config"])}
+    for run in Run.containing(checkpoint):
+        if run.settings_file.is_file() and "data" in (settings := run.read_settings()):
+            return {**DEFAULTS, **settings}
+    raise UserError(
+        f"checkpoint={checkpoint} does not say what corpus it was trained on\n"
+        "Give the run's folder, or translate with it and give hypotheses= references= sources=."
+    )
+
+
+def _record(checkpoint: str | Path, bundle: Bundle, splits: Mapping[str, Any]) -> None:
+    """Add "comet" and "by_beam_size" to the metrics.json of the run, where its scores are these scores."""
+    run = scored_run(checkpoint, bundle)
+    if run is None:
+        return
+    metrics = run.read_metrics()
+    for split, entry in splits.items():
+        known = metrics["splits"].get(split)
+        if known is None or known["bleu"] != entry["bleu"]:
+            logger.warning("not kept in %s: it has no such scores of %s", run.metrics_file, split)
+            continue
+        known |= {key: entry[key] for key in ("comet", "by_beam_size") if key in entry}
+    run.write_metrics(metrics)

@@ -1,0 +1,248 @@
+"""Train a job in its run's folder, then score the best checkpoint."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
+from datetime import datetime, timezone
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from seq2seq.errors import UserError
+from seq2seq.evaluation.metrics import bleu_name
+from seq2seq.inference.bundle import count_parameters, load_checkpoint
+from seq2seq.inference.card import short_name
+from seq2seq.inference.scores import SCORED_MODEL
+from seq2seq.inference.translator import Translator
+from seq2seq.pipeline.hints import warn, warn_of_late_validation
+from seq2seq.pipeline.job import Job, default_folder
+from seq2seq.pipeline.logs import logging_to, silence
+from seq2seq.pipeline.ranks import is_rank_zero, process_group
+from seq2seq.pipeline.resume import check_same
+from seq2seq.pipeline.scoring import score_split, write_word_counts
+from seq2seq.run import Run
+from seq2seq.training.loop import TrainingResult, fit
+from seq2seq.training.signals import TrainingInterrupted
+from seq2seq.training.state import seed_everything
+from seq2seq.training.validation import bleu
+
+PACKAGES = ("seq2seq", "torch", "lightning", "hydra-core", "sentencepiece", "datasets", "sacrebleu")
+
+
+def train(job: Job, run_dir: str | Path | None = None, callbacks: Sequence[Any] = ()) -> Run:
+    """Train `job` in `run_dir`, or resume there, then score the best checkpoint on the test sets.
+
+    A finished run is returned as it is. run_dir: by default the job's own, or runs/<model>-<data>-seed<n>. callbacks:
+    see `training.loop.fit`.
+
+    Raises:
+        UserError: the folder is in use, holds another training or cannot be written; or whatever `fit` refuses.
+        TrainingInterrupted: SIGTERM or Ctrl-C; the same call resumes.
+    """
+    run = Run(run_dir or job.settings["run_dir"] or default_folder(job.settings, job.names))
+    if is_finished(job, run):
+        return run
+    with run.held() if is_rank_zero() else nullcontext():
+        if is_finished(job, run):
+            return run
+        check_same(run, job.settings)
+        with process_group(run.folder):
+            if is_rank_zero():
+                _write_settings(job, run)
+                run.remove_leftovers()
+                with logging_to(run.log, run.name):
+                    _train(job, run, callbacks)
+            else:
+                silence()
+                with suppress(TrainingInterrupted):
+                    _train(job, run, callbacks)
+    return run
+
+
+def is_finished(job: Job, run: Run) -> bool:
+    """Return True if the run has been trained to the job's limits and scored on its test sets; rank zero says so.
+
+    Raises:
+        UserError: it was trained with other settings or on another corpus.
+    """
+    if not run.finished:
+        return False
+    check_same(run, job.settings)
+    metrics = run.read_metrics()
+    _check_corpus(job, run, metrics)
+    if _limit_raised(job, metrics["training"]) or _unscored(job, metrics):
+        return False
+    if is_rank_zero():
+        print(f"{run} is finished; its scores are in {run.metrics_file}", file=sys.stderr)
+    return True
+
+
+def _check_corpus(job: Job, run: Run, metrics: dict[str, Any]) -> None:
+    """Raises UserError if the run's corpus has changed since. A corpus that is gone says nothing."""
+    try:
+        found = job.data.fingerprint
+    except UserError:
+        return
+    if found != metrics.get("corpus", found):
+        raise UserError(
+            f"{run} is finished, and the corpus is no longer what it was trained on\n"
+            "Give another run_dir= to train on what is there now."
+        )
+
+
+def _limit_raised(job: Job, training: dict[str, Any]) -> bool:
+    if job.trainer.limits().reached(training["updates"], training["epochs"], training["seconds"]):
+        return False
+    before, now = training.get("patience"), job.trainer.patience
+    return training["stopped"] != "patience" or now is None or (before is not None and now > before)
+
+
+def _unscored(job: Job, metrics: dict[str, Any]) -> bool:
+    wanted = job.settings["test_splits"]
+    if wanted is None:
+        return metrics.get("test_splits") is not None
+    return not set(wanted) <= metrics["splits"].keys()
+
+
+def _write_settings(job: Job, run: Run) -> None:
+    if run.settings_file.is_file() and run.read_settings() == job.settings:
+        return
+    try:
+        run.write_settings(job.settings)
+    except OSError as error:
+        raise UserError(f"cannot write {run.settings_file}: {error.strerror}\nGive another run_dir=.") from error
+
+
+def _train(job: Job, run: Run, callbacks: Sequence[Any]) -> None:
+    fabric = job.trainer.create_fabric()  # refuses what this machine cannot do before data are prepared
+    warn(job)
+    job.data.prepare()
+    seed_everything(job.seed)
+    model = job.model()
+    check_lengths(job, model)
+    warn_of_late_validation(job, processes=getattr(fabric.strategy, "num_processes", 1) * job.trainer.num_nodes)
+    tokenize, lowercase = job.settings["tokenize"], job.settings["lowercase"]
+    result = fit(
+        model,
+        job.data,
+        criterion=job.criterion,
+        optimizer=job.optimizer,
+        schedule=job.schedule,
+        search=job.search,
+        settings=job.trainer,
+        run=run,
+        config=job.settings,
+        loggers=job.loggers,
+        callbacks=callbacks,
+        seed=job.seed,
+        score=partial(bleu, tokenize=tokenize, lowercase=lowercase),
+    )
+    if result.main:
+        finish(job, run, result)
+
+
+def finish(job: Job, run: Run, result: TrainingResult) -> None:
+    """Score the trained model on its test sets; write bundle/ and metrics.json."""
+    data, settings = job.data, job.settings
+    bundle = load_checkpoint(result.checkpoint, result.device)
+    translator = Translator([bundle], device=result.device)
+    write_word_counts(data, run.word_counts)
+    metrics = {
+        "name": run.name,
+        "system": job.names.get("system") or run.name.rpartition("-seed")[0] or run.name,
+        "study": job.names.get("study"),
+        "seed": job.seed,
+        "model": short_name(settings["model"]),
+        "data": job.names.get("data") or settings["data"]["corpus"],
+        "experiment": job.names.get("experiment"),
+        "command": job.names.get("command"),
+        "checkpoint": settings["checkpoint"],
+        "languages": [data.source_language, data.target_language],
+        "sizes": data.sizes,
+        "corpus": data.fingerprint,
+        "parameters": count_parameters(bundle.model),
+        SCORED_MODEL: bundle.digest(),
+        "training": {**result.summary(), "patience": job.trainer.patience},
+        "test_splits": settings["test_splits"],
+        "splits": _earlier_scores(run, result),
+        **provenance(),
+    }
+    for split in job.test_splits:
+        if split not in metrics["splits"]:
+            metrics["splits"][split] = score_split(
+                translator, data, split, settings["search"], run, settings["tokenize"], settings["lowercase"]
+            )
+    bundle.save(run.bundle, metrics)
+    run.write_metrics(metrics)
+    for split, scores in metrics["splits"].items():
+        name = bleu_name(scores["bleu"]["signature"])
+        print(f"{run}  {split}  {name} {scores['bleu']['score']:.2f}  chrF {scores['chrf']['score']:.2f}")
+
+
+def _earlier_scores(run: Run, result: TrainingResult) -> dict[str, Any]:
+    """Scores by test set of a finished run that was asked for others and has not been trained further."""
+    if not run.finished:
+        return {}
+    metrics = run.read_metrics()
+    summary = result.summary()
+    same = all(metrics["training"][key] == summary[key] for key in ("updates", "best_update", "averaged"))
+    return dict(metrics["splits"]) if same else {}
+
+
+def check_lengths(job: Job, model: Any) -> None:
+    """Raises UserError if a segment of the prepared data is longer than a model with learned positions can take."""
+    way_out = "Raise model.maximum_positions, lower data.max_length (of training), or take other positions."
+    data = job.data
+    unforeseen = data.streaming or job.settings["tokenizer"].get("sampling")
+    for side, longest in (("source", model.longest_source), ("target", model.longest_output)):
+        if longest is None:
+            continue
+        if unforeseen and data.filters.max_length > longest:
+            raise UserError(
+                f"data.max_length={data.filters.max_length}: the model has positions for {longest} {side} tokens\n"
+                f"{way_out}"
+            )
+        for split in {*data.sizes} & {"train", "valid", *job.test_splits}:
+            length, row = data.longest(split, side)
+            if length > longest:
+                raise UserError(
+                    f"{split}: segment {row + 1} has {length} {side} tokens, and the model positions for {longest}\n"
+                    f"{way_out}"
+                )
+
+
+def provenance() -> dict[str, Any]:
+    """Record what produced a result: package versions, git commit, machine and time."""
+    return {
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
+        "commit": _commit(),
+        "machine": f"{platform.machine()}, {platform.system()}",
+        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _commit() -> str | None:
+    """The checkout's commit, marked `+` when files differ from it; None outside a checkout."""
+    here = Path(__file__).parents[2]
+    if not (here / ".git").exists():
+        return None
+    try:
+        commit, changes = (
+            subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=True).stdout.strip()
+            for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return commit + ("+" if changes else "")
