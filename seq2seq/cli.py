@@ -63,7 +63,7 @@ def run(arguments: list[str]) -> int:
         return 0
     command, rest = arguments[0], arguments[1:]
     if command not in COMMANDS:
-        from seq2seq.commands.suggestions import nearest
+        from seq2seq.pipeline.suggestions import nearest
 
         return fail(f"there is no command {command!r}{nearest(command, COMMANDS)}\nCommands: {', '.join(COMMANDS)}")
     return guarded(_help if {"-h", "--help"} & {*rest} else _launch, command, rest)

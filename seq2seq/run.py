@@ -38,7 +38,7 @@ class Run:
     word_counts.json  frequencies of target words in training
     """
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
         self.settings_file = self.folder / "config.yaml"
         self.metrics_file = self.folder / "metrics.json"

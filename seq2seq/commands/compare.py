@@ -22,18 +22,19 @@ from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
-from seq2seq.commands import runs
 from seq2seq.commands.arguments import quoted
 from seq2seq.commands.choices import key_of, own_folders
+from seq2seq.commands.config_check import without_hydra
 from seq2seq.commands.configuration import checked
 from seq2seq.commands.explain import explain
-from seq2seq.commands.preflight import check_values
 from seq2seq.commands.report import write_report
-from seq2seq.commands.starting import load_start
-from seq2seq.commands.suggestions import nearest
-from seq2seq.commands.train import train
-from seq2seq.commands.workers import enter_worker, leading
+from seq2seq.commands.train import named, train
+from seq2seq.commands.workers import enter_worker
 from seq2seq.errors import OUT_OF_MEMORY, UserError, out_of_memory
+from seq2seq.pipeline.job import assemble
+from seq2seq.pipeline.ranks import is_rank_zero
+from seq2seq.pipeline.suggestions import nearest
+from seq2seq.run import Run
 from seq2seq.training.signals import TrainingInterrupted
 
 OWN = ("models", "experiments", "seeds", "systems", "baseline")
@@ -44,7 +45,7 @@ def main(config: DictConfig) -> int:
     hydra = HydraConfig.get()
     choices = dict(hydra.runtime.choices)
     study = choices.get("experiment") or f"{choices.get('recipe') or 'compare'}-{choices['data']}"
-    folder = runs.named(config.run_dir or f"runs/{study}")
+    folder = named(config.run_dir or f"runs/{study}")
     compared = systems(config)
     baseline = known_baseline(config, folder, [name for name, _ in compared])
     jobs = job_overrides(hydra.overrides.task, compared, config.seeds, folder)
@@ -52,14 +53,14 @@ def main(config: DictConfig) -> int:
     for name, overrides in jobs.items():
         trainings.check(name, overrides)
     progress = Progress([folder / name for name in jobs], time.time())
-    with nullcontext() if config.dry_run else runs.held(folder):
+    with nullcontext() if config.dry_run or not is_rank_zero() else Run(folder).held():
         ended = dict(zip(jobs, trainings.launch(list(jobs.values()), progress), strict=True))
         if failed := {name: one for name, one in ended.items() if one.status}:
             for name, one in failed.items():
                 if one.error:
                     print(f"error: {name}: {one.error}", file=sys.stderr)
             raise Unfinished(folder, failed)
-        if leading() and not config.dry_run:
+        if is_rank_zero() and not config.dry_run:
             print(f"{len(jobs)} runs in {(time.time() - progress.began) / 60:.1f} minutes", file=sys.stderr)
             write_report([str(folder)], folder, baseline)
     return 0
@@ -81,10 +82,9 @@ class Jobs:
         """Refuse impossible settings of one training before any begins."""
         try:
             config = checked(self._loader.load_sweep_config(self._config, overrides), "compare", overrides)
-            if not runs.finished(Path(config.run_dir)):
-                experiment = config.hydra.runtime.choices.get("experiment")
-                start = load_start(config, Path(config.run_dir), config.hydra.overrides.task, experiment)
-                check_values(config, start)
+            run = Run(config.run_dir)
+            if not run.finished:
+                assemble(OmegaConf.to_container(without_hydra(config), resolve=True), run)  # type: ignore[arg-type]
         except (HydraException, OmegaConfBaseException) as error:
             raise UserError(f"{name}: {explain(error, 'compare', overrides, own_folders())}") from error
         except UserError as error:
@@ -204,7 +204,7 @@ class Progress:
         self.before = self.finished()
 
     def finished(self) -> int:
-        return sum(runs.finished(folder) for folder in self.folders)
+        return sum(Run(folder).finished for folder in self.folders)
 
     def __str__(self) -> str:
         """'3 of 9 runs finished; 24 min, about 48 min to go'."""
@@ -224,7 +224,10 @@ def run_job(config: DictConfig, progress: Progress) -> Ended:
         config = checked(config, "compare", [])
         for key in OWN:
             config.pop(key)
-        status = train(config, Path(config.run_dir), choices)
+        run = Run(config.run_dir)
+        names = {key: choices.get(key) for key in ("data", "experiment")}
+        names |= {"system": run.name.rpartition("-seed")[0], "study": run.folder.resolve().parent.name}
+        train(config, run, names)
     except TrainingInterrupted as stop:
         return Ended(stop.exit_code)
     except UserError as error:
@@ -236,9 +239,9 @@ def run_job(config: DictConfig, progress: Progress) -> Ended:
             return Ended(2, OUT_OF_MEMORY)
         traceback.print_exc()
         return Ended(1, repr(error))
-    if leading() and not config.dry_run:
+    if is_rank_zero() and not config.dry_run:
         print(progress, file=sys.stderr)
-    return Ended(status)
+    return Ended(0)
 
 
 def _key(override: str) -> str:

@@ -43,21 +43,12 @@ def checked(config: DictConfig, command: str, overrides: list[str]) -> DictConfi
     return config
 
 
-def build(node: DictConfig, **keywords: Any) -> Any:
-    """Call a node's `_target_` with its values and `keywords`.
+def build_node(node: DictConfig, path: str) -> Any:
+    """Build a node of the configuration, see `pipeline.build`."""
+    from seq2seq.pipeline.build import build
 
-    Raises:
-        UserError: it refuses them.
-    """
-    from hydra.errors import InstantiationException
-    from hydra.utils import instantiate
-
-    try:
-        return instantiate(node, **keywords)
-    except InstantiationException as error:
-        if isinstance(error.__cause__, UserError):
-            raise error.__cause__ from None
-        raise UserError(f"{node.get('_target_')}: {error.__cause__ or error}") from error
+    values: Any = OmegaConf.to_container(node, resolve=True)
+    return build(values, path)
 
 
 def checkpoints(value: Any, key: str = "checkpoint") -> list[str]:
@@ -82,9 +73,9 @@ def chosen_search(node: DictConfig) -> Search | dict[str, Any] | None:
         UserError: a value of the wrong type.
     """
     if "_target_" in node:
-        search: Search = build(node)
+        search: Search = build_node(node, "search")
         return search
-    from seq2seq.commands.config_check import check_arguments
+    from seq2seq.pipeline.build import check_arguments
     from seq2seq.search import METHODS
 
     options = {str(name): value for name, value in node.items() if value is not None}

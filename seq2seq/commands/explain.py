@@ -22,7 +22,7 @@ from seq2seq.commands.choices import (
     own_files,
     root_groups,
 )
-from seq2seq.commands.suggestions import nearest
+from seq2seq.pipeline.suggestions import nearest
 
 FILE_ERRORS = (MarkedYAMLError, ValueError)
 """Errors that Hydra lets through while composing: not YAML, not UTF-8, or a choice without a name."""

@@ -6,7 +6,7 @@ import sys
 
 from omegaconf import DictConfig
 
-from seq2seq.commands.configuration import build, checkpoints, chosen_search
+from seq2seq.commands.configuration import build_node, checkpoints, chosen_search
 from seq2seq.errors import UserError
 
 
@@ -22,11 +22,11 @@ def main(config: DictConfig) -> int:
     except ModuleNotFoundError as error:
         raise UserError(f"serving needs {error.name}\nInstall it: pip install 'seq2seq[serve]'") from error
     use_threads(config.threads)
-    limits = build(config.limits)
+    limits = build_node(config.limits, "limits")
     texts = Batching(config.max_tokens, max_source_length=config.max_source_length, long_lines=config.long_lines)
     listener = listen(config.host, config.port)
     models = load_models(names, config.device, chosen_search(config.search), texts)
-    app = create_app(models, limits, build(config.batching))
+    app = create_app(models, limits, build_node(config.batching, "batching"))
     print(
         f"{', '.join(model.name for model in models)}: {address(listener)}  (Ctrl-C stops)", file=sys.stderr, flush=True
     )

@@ -1,4 +1,4 @@
-"""Which of several processes this one is, and how they end together."""
+"""The processes of Hydra's launchers, and signals that stop them together."""
 
 from __future__ import annotations
 
@@ -10,53 +10,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 
 from seq2seq.commands.console import prepare_streams
 from seq2seq.training.signals import EXIT_CODES, TrainingInterrupted
 
-ENVIRONMENT = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE")
-"""What Lightning sets when it starts the other processes of a training."""
-
-TRAINING = "SEQ2SEQ_RUN_DIR"
-"""Tells those processes which of the trainings of their command line is theirs."""
-
 POLL = 0.5
-
-
-def leading() -> bool:
-    """Whether this process speaks and writes for its training: the first one, or the only one.
-
-    torchrun, Lightning and SLURM number the processes of a training by these variables.
-    """
-    ranks = ("RANK", "NODE_RANK", "GROUP_RANK", "LOCAL_RANK", "SLURM_PROCID")
-    return all(os.environ.get(name, "") in ("", "0") for name in ranks)
-
-
-def concerned(folder: Path) -> bool:
-    """Whether this process takes part in the training in `folder`: one that Lightning started has one training only."""
-    own = str(folder.resolve())
-    return leading() or os.environ.get(TRAINING, own) == own
-
-
-@contextmanager
-def joined_by_others(folder: Path) -> Iterator[None]:
-    """Within it other processes may join the training in `folder`; afterwards this one can begin another training."""
-    import torch.distributed
-
-    before = {name: os.environ.get(name) for name in (*ENVIRONMENT, TRAINING)}
-    if "LOCAL_RANK" not in os.environ:
-        os.environ[TRAINING] = str(folder.resolve())
-    try:
-        yield
-    finally:
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
 
 
 def in_worker() -> bool:

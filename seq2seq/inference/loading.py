@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from os import PathLike
 from pathlib import Path
 
 import torch
@@ -18,18 +19,18 @@ from seq2seq.inference.onnx_model import OnnxModel
 ENGINES = ("auto", "torch", *EXPORTS)
 
 
-def load_model(path: str | Path, device: torch.device, engine: str = "auto") -> Bundle | Export:
+def load_model(path: str | PathLike[str], device: torch.device, engine: str = "auto") -> Bundle | Export:
     """Raises UserError if there is no model there, or one of another kind than `engine`."""
     if engine not in ENGINES:
         raise UserError(f"engine={engine!r} is unknown; choose {', '.join(ENGINES)}")
     limit_threads_after_fork()
-    found = export_format(path)
+    found = export_format(Path(path))
     if engine in EXPORTS and found != engine:
         raise UserError(
             f"checkpoint={path} is no export with format={engine}\n"
             f"Write one with: seq2seq export checkpoint={path} output=DIR format={engine}"
         )
-    return load_bundle(path, device) if found is None or engine == "torch" else Export.load(Path(path))
+    return load_bundle(Path(path), device) if found is None or engine == "torch" else Export.load(Path(path))
 
 
 def start_engine(bundles: Sequence[Bundle | Export], device: torch.device) -> Engine:

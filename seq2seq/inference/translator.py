@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
-from pathlib import Path
+from os import PathLike
 from typing import Any
 
 import torch
@@ -68,7 +68,7 @@ class Translator:
     @classmethod
     def load(
         cls,
-        path: str | Path | Sequence[str | Path],
+        path: str | PathLike[str] | Sequence[str | PathLike[str]],
         device: torch.device | str = "cpu",
         search: SearchChoice = None,
         batching: Batching | None = None,
@@ -83,7 +83,7 @@ class Translator:
         Raises:
             UserError: there is no usable model, this machine lacks the device, or the model cannot do the search.
         """
-        paths = [path] if isinstance(path, str | Path) else list(path)
+        paths = [path] if isinstance(path, str | PathLike) else list(path)
         device = find_device(device)
         return cls([load_model(one, device, engine) for one in paths], search, batching, device)
 

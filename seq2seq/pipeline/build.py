@@ -27,8 +27,9 @@ def build(node: Mapping[str, Any], path: str, **extra: Any) -> Any:
     Raises:
         UserError: a target outside `TRUSTED`, a key or type that it does not take, a value that it refuses.
     """
-    target = check_target(path, node)
-    values = {key: _build_inner(value, f"{path}.{key}") for key, value in node.items() if key not in SPECIAL}
+    target, converted = check_target(path, node)
+    arguments = {**{key: value for key, value in node.items() if key not in SPECIAL}, **converted}
+    values = {key: _build_inner(value, f"{path}.{key}") for key, value in arguments.items()}
     if node.get(PARTIAL):
         return partial(target, **values, **extra)
     try:
@@ -47,41 +48,41 @@ def _build_inner(value: Any, path: str) -> Any:
     return value
 
 
-def check_target(path: str, node: Mapping[str, Any]) -> Callable[..., Any]:
-    """Return a node's target once its arguments fit the target's signature."""
+def check_target(path: str, node: Mapping[str, Any]) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """Hold a node against its target's signature. Return the target and what `check_arguments` returns."""
     target = str(node.get(TARGET))
     if not target.startswith(TRUSTED):
         raise UserError(f"{path}.{TARGET}: {target!r} is refused\nOnly {', '.join(TRUSTED)} may be named there.")
     found: Callable[..., Any] = locate(target, path)
-    check_arguments(path, {key: value for key, value in node.items() if key not in SPECIAL}, found)
-    return found
+    return found, check_arguments(path, {key: value for key, value in node.items() if key not in SPECIAL}, found)
 
 
-def check_arguments(path: str, values: Mapping[str, Any], function: Callable[..., Any]) -> None:
+def check_arguments(path: str, values: Mapping[str, Any], function: Callable[..., Any]) -> dict[str, Any]:
     """Hold keyword arguments against the names and type hints of a function or class.
+
+    Returns:
+        Those that fit only as whole numbers, converted: see `with_whole_numbers`.
 
     Raises:
         UserError: an unknown name, or a value of the wrong type.
     """
     parameters = inspect.signature(function).parameters
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return
+        return {}
+    converted = {}
     hints = get_type_hints(function.__init__ if inspect.isclass(function) else function)
     for key, value in values.items():
         if key not in parameters:
             raise UserError(f"unknown key '{path}.{key}'{nearest(key, parameters)}\nIt takes {', '.join(parameters)}.")
-        if key in hints:
-            check_type(f"{path}.{key}", value, hints[key])
-
-
-def check_type(path: str, value: Any, hint: Any) -> None:
-    """Raises UserError if a plain YAML value does not suit a type hint."""
-    if fits(value, hint):
-        return
-    quotes = ""
-    if isinstance(value, (bool, float)) and fits("", hint):
-        quotes = "\nA word that is a value in YAML, such as no, nan or on, goes in two pairs of quotes: '\"no\"'"
-    raise UserError(f"{path}={value!r} has the wrong type: {describe(hint)} is needed{quotes}")
+        if key not in hints or fits(value, hints[key]):
+            continue
+        converted[key] = with_whole_numbers(value, hints[key])
+        if converted[key] is value:
+            quotes = ""
+            if isinstance(value, (bool, float)) and fits("", hints[key]):
+                quotes = "\nA word that YAML reads as a value, such as no or nan, goes in two pairs of quotes: '\"no\"'"
+            raise UserError(f"{path}.{key}={value!r} has the wrong type: {describe(hints[key])} is needed{quotes}")
+    return converted
 
 
 def locate(target: str, path: str) -> Any:
@@ -126,3 +127,17 @@ def describe(hint: Any) -> str:
     if get_origin(hint) is list:
         return str(hint)
     return {type(None): "null", None: "null"}.get(hint, getattr(hint, "__name__", str(hint)))
+
+
+def with_whole_numbers(value: Any, hint: Any) -> Any:
+    """Replace whole floats such as 1e5 by ints if the value fits the hint only then."""
+    if fits(value, hint):
+        return value
+    found = value
+    if isinstance(value, float) and value.is_integer():
+        found = int(value)
+    elif isinstance(value, Mapping):
+        found = {key: with_whole_numbers(item, int) for key, item in value.items()}
+    elif isinstance(value, list):
+        found = [with_whole_numbers(item, int) for item in value]
+    return found if fits(found, hint) else value

@@ -98,7 +98,7 @@ def assemble(config: Mapping[str, Any], run: Run | None = None, names: Mapping[s
     bleu_metric(settings["tokenize"])
     start = None if settings["checkpoint"] is None else _load_start(settings["checkpoint"], run)
     settings["model"] = _model_settings(settings, start)
-    tokenizer = build(settings["tokenizer"], "tokenizer") if start is None else _sampling(settings["tokenizer"])
+    tokenizer = _tokenizer_settings(settings["tokenizer"], start)
     logger = settings["logger"] or {}
     job = Job(
         settings,
@@ -137,8 +137,8 @@ def create_data(
         if key != "corpus" and key not in own and key not in others:
             known_keys = sorted({*taken, *OWN_DATA_KEYS})
             raise UserError(f"data.{key}={value}: corpus {name} does not take it{nearest(key, known_keys)}")
-    check_arguments("data", own, TranslationData)
-    check_arguments("data", others, corpus)
+    own |= check_arguments("data", own, TranslationData)
+    others |= check_arguments("data", others, corpus)
     check_arguments("data.concatenation", own.get("concatenation") or {}, ConcatenatedCorpus)
     return TranslationData(corpus(**others), tokenizer, seed, tokenizers, **own)
 
@@ -180,9 +180,14 @@ def _model_settings(settings: Mapping[str, Any], start: Bundle | None) -> dict[s
     return given
 
 
-def _sampling(settings: Mapping[str, Any]) -> TokenizerSettings:
-    """The only tokenizer setting that counts where the tokenizers are a checkpoint's."""
-    return TokenizerSettings(sampling=settings.get("sampling") or 0.0)
+def _tokenizer_settings(settings: Mapping[str, Any], start: Bundle | None) -> TokenizerSettings:
+    """How to train tokenizers; with those of `start`, only subword sampling counts."""
+    if start is not None:
+        return TokenizerSettings(sampling=settings.get("sampling") or 0.0)
+    if settings.get(TARGET) is None:
+        raise UserError("tokenizer=checkpoint needs checkpoint=RUN\nGive that, or tokenizer=unigram.")
+    tokenizer: TokenizerSettings = build(settings, "tokenizer")
+    return tokenizer
 
 
 def _check(job: Job) -> None:

@@ -10,6 +10,7 @@ from contextlib import nullcontext, suppress
 from datetime import datetime, timezone
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from seq2seq.training.validation import bleu
 PACKAGES = ("seq2seq", "torch", "lightning", "hydra-core", "sentencepiece", "datasets", "sacrebleu")
 
 
-def train(job: Job, run_dir: str | Path | None = None, callbacks: Sequence[Any] = ()) -> Run:
+def train(job: Job, run_dir: str | PathLike[str] | None = None, callbacks: Sequence[Any] = ()) -> Run:
     """Train `job` in `run_dir`, or resume there, then score the best checkpoint on the test sets.
 
     A finished run is returned as it is. run_dir: by default the job's own, or runs/<model>-<data>-seed<n>. callbacks:

@@ -112,7 +112,8 @@ class Validator:
         """A validator on the split "valid" of `TranslationData`."""
         source, target = data.tokenizers.source, data.tokenizers.target
         batches = list(data.evaluation_batches("valid", max_tokens))
-        return cls(batches, *data.pairs("valid"), search, target.decode, source.pieces, target.pieces, samples, score)
+        sources, references = data.pairs("valid")
+        return cls(batches, sources, references, search, target.decode, source.pieces, target.pieces, samples, score)
 
     def __call__(
         self, model: Model, device: torch.device | str, interrupt: Callable[[], bool] = lambda: False

@@ -19,7 +19,7 @@ from seq2seq.commands import compare, configuration, runs, train
 from seq2seq.commands.arguments import quoted, readable
 from seq2seq.commands.choices import groups
 from seq2seq.commands.config_check import check
-from seq2seq.commands.suggestions import nearest
+from seq2seq.pipeline.suggestions import nearest
 from seq2seq.commands.values import fits
 from seq2seq.search import METHODS, GreedySearch
 from seq2seq.training.signals import TrainingInterrupted
