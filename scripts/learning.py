@@ -129,13 +129,14 @@ def exact_match(model: torch.nn.Module, batch: Batch) -> float:
 
 def learn(combination: Combination, task: str, total: int, seconds: float, enough: float = ENOUGH) -> dict[str, Any]:
     """Train until `enough` of the check set is answered, or the updates or the seconds of processor time are spent."""
-    from seq2seq.commands.configuration import build, compose
+    from seq2seq.commands.composition import compose
+    from seq2seq.pipeline.build import build
 
     torch.set_num_threads(1)
     torch.manual_seed(SEED)
-    config = compose("train", [f"model={combination.model}", *combination.parts, *combination.sizes])
+    settings = compose(f"model={combination.model}", *combination.parts, *combination.sizes)
     vocabulary = {"source_vocabulary": VOCABULARY, "target_vocabulary": VOCABULARY, "joint_vocabulary": True}
-    model = build(config.model, **vocabulary)
+    model = build(settings["model"], "model", **vocabulary)
     check, test = (digits(task, 1000, LENGTHS, torch.Generator().manual_seed(SEED + i)) for i in (1, 2))
     start = time.process_time()
     for update in updates(model, task, LENGTHS, total):

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.process import fresh, peak_memory_mb
 from benchmarks.record import markdown, spread
-from benchmarks.settings import chosen, compose_training, new_model, prepared
+from benchmarks.settings import chosen, compose_training, job_of, new_model, prepared
 
 if TYPE_CHECKING:
     import argparse
@@ -166,12 +166,11 @@ def prepare(settings: dict[str, Any]) -> dict[str, Any]:
         bundle = load_bundle(settings["checkpoint"])
         choices["model"] = str(bundle.config["model"]["_target_"])
     else:
-        from seq2seq.commands.runs import plain
-
         assert config is not None and data is not None
-        values, pair = plain(config), data.tokenizers
+        job = job_of(config)
+        values, pair = job.settings, data.tokenizers
         described = describe(values["model"], values["search"], pair, data.source_language, data.target_language)
-        bundle = Bundle(new_model(config, data).eval(), pair, described)
+        bundle = Bundle(new_model(job).eval(), pair, described)
     if settings["input"]:
         texts = Path(settings["input"]).read_text(encoding="utf-8").splitlines()
     texts = [text for text in texts if text.strip()]
@@ -236,14 +235,14 @@ def ours(job: dict[str, Any]) -> dict[str, Any]:
 
 def build_search(beams: int, length: int | None) -> Any:
     """Search as `search=greedy` or `search=beam` sets it up; outputs have exactly `length` tokens, if it is given."""
-    from seq2seq.commands.configuration import build, compose
+    from seq2seq.commands.configuration import build_node, compose
 
     overrides = ["checkpoint=none"]
     if length is not None:
         overrides += [f"search.{name}_length_a=0" for name in ("min", "max")]
         overrides += [f"search.{name}_length_b={length}" for name in ("min", "max")]
     overrides += ["search=greedy"] if beams == 1 else ["search=beam", f"search.beam_size={beams}"]
-    return build(compose("translate", overrides).search)
+    return build_node(compose("translate", overrides).search, "search")
 
 
 def direct(job: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.process import fresh, memory_mb, peak_memory_mb
 from benchmarks.record import markdown
-from benchmarks.settings import chosen, compose_training, prepared
+from benchmarks.settings import chosen, compose_training, job_of, prepared
 
 if TYPE_CHECKING:
     import argparse
@@ -84,12 +84,12 @@ def table(result: dict[str, Any]) -> str:
 
 def stages(settings: dict[str, Any]) -> dict[str, Any]:
     """The steps of `TranslationData.prepare`, each timed; each finds the results of those before in the cache."""
-    from seq2seq.commands.configuration import build
-    from seq2seq.commands.starting import training_data
+    from seq2seq.commands.configuration import build_node
     from seq2seq.data.preparation import find_overlap, prepare_split, prepare_tokenizers
 
     config = compose_training(settings["overrides"])
-    data = training_data(config)
+    job = job_of(config)
+    data = job.data
     corpus, cache_dir = data.corpus, data.cache_dir
     found: dict[str, float] = {}
 
@@ -105,7 +105,9 @@ def stages(settings: dict[str, Any]) -> dict[str, Any]:
     else:
         tables = timed("text", lambda: [corpus.load(split) for split in corpus.splits()])
         pairs = sum(map(len, tables))
-        tokenizers = timed("tokenizer", lambda: prepare_tokenizers(corpus, build(config.tokenizer), cache_dir))
+        tokenizers = timed(
+            "tokenizer", lambda: prepare_tokenizers(corpus, build_node(config.tokenizer, "tokenizer"), cache_dir)
+        )
         filters = {split: data.filters if split == "train" else None for split in corpus.splits()}
         timed("ids", lambda: [prepare_split(corpus, name, tokenizers, one, cache_dir) for name, one in filters.items()])
         timed("overlap", lambda: find_overlap(corpus, cache_dir))

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from seq2seq.data.translation_data import TranslationData
+    from seq2seq.pipeline.job import Job
 
 NEVER = 10**9
 
@@ -27,9 +28,16 @@ def without_validation(config: DictConfig, updates: int) -> DictConfig:
     from omegaconf import OmegaConf
 
     own = {
-        "trainer": {"max_steps": updates, "val_check_interval": NEVER, "log_every_n_steps": NEVER},
-        "callbacks": {"save_every_n_steps": None, "save_minutes": None, "patience": None, "progress": False},
-        "logger": OmegaConf.create({"_target_": "seq2seq.training.loggers.Observer"}),
+        "trainer": {
+            "max_steps": updates,
+            "val_check_interval": NEVER,
+            "log_every_n_steps": NEVER,
+            "save_every_n_steps": None,
+            "save_minutes": None,
+            "patience": None,
+            "progress": False,
+        },
+        "logger": OmegaConf.create({"_target_": None}),
     }
     OmegaConf.set_struct(config, False)
     config.pop("logger")
@@ -45,21 +53,29 @@ def chosen(config: DictConfig) -> dict[str, str]:
     return {name: choices[name] for name in names if choices.get(name)}
 
 
-def prepared(config: DictConfig) -> TranslationData:
-    from seq2seq.commands.starting import training_data
+def job_of(config: DictConfig) -> Job:
+    """The training of a composed configuration."""
+    from omegaconf import OmegaConf
 
-    data = training_data(config)
+    from seq2seq.commands.config_check import without_hydra
+    from seq2seq.pipeline.job import assemble
+
+    settings: Any = OmegaConf.to_container(without_hydra(config), resolve=True)
+    return assemble(settings)
+
+
+def prepared(config: DictConfig) -> TranslationData:
+    data = job_of(config).data
     data.prepare()
     return data
 
 
-def new_model(config: DictConfig, data: TranslationData) -> Any:
-    """The configured model with its initial weights."""
-    from seq2seq.commands.configuration import build
-    from seq2seq.training.progress import seed_everything
+def new_model(job: Job) -> Any:
+    """The job's model with its initial weights."""
+    from seq2seq.training.state import seed_everything
 
-    seed_everything(config.seed, 0)
-    return build(config.model, **data.vocabulary())
+    seed_everything(job.seed)
+    return job.model()
 
 
 def use_threads(config: DictConfig) -> int:

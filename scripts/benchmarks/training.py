@@ -1,6 +1,6 @@
 """Training speed: target tokens a second, share of the hardware's matmul rate, memory, padding.
 
-What runs is `seq2seq train` itself: its configuration, data, loader, LightningModule, optimizer and loss. The clock
+What runs is `seq2seq train` itself: its configuration, data, loader, optimizer and loss. The clock
 runs from the end of update 10 (--warm-up) to the end of update 70 (--updates more); reading the corpus, validation and
 saving are outside it. Target tokens are those of the batches without padding, with </s>, without <s>. Memory is the
 process's high-water mark at the end of the last update. Utilisation is the rate of the model's floating-point
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.process import fresh, memory_mb, peak_memory_mb
 from benchmarks.record import markdown, spread
-from benchmarks.settings import chosen, compose_training, new_model, prepared, use_threads, without_validation
+from benchmarks.settings import chosen, compose_training, job_of, new_model, prepared, use_threads, without_validation
 
 if TYPE_CHECKING:
     import argparse
@@ -66,7 +66,7 @@ class Finished(Exception):
 
 
 class Meter:
-    """An observer of training (`seq2seq.training.loggers.Observer`) that ends it after `updates` updates."""
+    """A callback (see `seq2seq.training.loop.fit`) that ends training after `updates` updates."""
 
     def __init__(self, warm_up: int, updates: int) -> None:
         self.first, self.last = warm_up, warm_up + updates
@@ -76,34 +76,25 @@ class Meter:
         self.peak_memory_mb = 0.0
         self.memory_mb: dict[str, float] = {}
 
-    def start(self, run_dir: Path, progress: Any, limits: Any) -> None:
+    def on_train_start(self, state: Any) -> None:
         if self.first == 0:
-            self._begin(progress)
+            self._begin(state)
 
-    def _begin(self, progress: Any) -> None:
+    def _begin(self, state: Any) -> None:
         self.times.append(time.perf_counter())
-        self.tokens = -progress.target_tokens
+        self.tokens = -state.target_tokens
         self.cpu_seconds = -time.process_time()
 
-    def update(self, progress: Any) -> None:
-        if progress.update == self.first:
-            self._begin(progress)
-        elif progress.update > self.first:
+    def on_update_end(self, state: Any) -> None:
+        if state.update == self.first:
+            self._begin(state)
+        elif state.update > self.first:
             self.times.append(time.perf_counter())
-        if progress.update == self.last:
-            self.tokens += progress.target_tokens
+        if state.update == self.last:
+            self.tokens += state.target_tokens
             self.cpu_seconds += time.process_time()
             self.peak_memory_mb, self.memory_mb = peak_memory_mb(), memory_mb()
             raise Finished
-
-    def record(self, record: Any) -> None:
-        pass
-
-    def validated(self, progress: Any, validation: Any) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 def prepare(settings: dict[str, Any]) -> dict[str, Any]:
@@ -114,20 +105,19 @@ def prepare(settings: dict[str, Any]) -> dict[str, Any]:
 def measure(settings: dict[str, Any]) -> dict[str, Any]:
     import torch
 
-    from seq2seq.commands.configuration import build
-    from seq2seq.training.criterion import Criterion
-    from seq2seq.training.trainer import fit
+    from seq2seq.run import Run
+    from seq2seq.training.loop import fit
 
     warm_up, updates = settings["warm_up"], settings["updates"]
     config = without_validation(compose_training(settings["overrides"]), warm_up + updates + 1)
-    data = prepared(config)
+    job = job_of(config)
+    data, trainer = job.data, job.trainer
     threads = use_threads(config)
-    model = new_model(config, data)
-    trainer = build(config.trainer)
+    model = new_model(job)
     device, dtype = _place(trainer.accelerator), _type(trainer.precision)
     rates = [_matmul_rate(device, dtype)]
     meter = Meter(warm_up, updates)
-    criterion = Criterion(config.label_smoothing)
+    criterion = job.criterion
     loader = data.train_loader()
     start = dict(loader.state_dict())
     try:
@@ -136,15 +126,14 @@ def measure(settings: dict[str, Any]) -> dict[str, Any]:
                 model,
                 data,
                 criterion=criterion,
-                optimizer=build(config.optimizer),
-                schedule=build(config.schedule),
-                search=build(config.search),
-                trainer=trainer,
-                callbacks=build(config.callbacks),
-                run_dir=folder,
+                optimizer=job.optimizer,
+                schedule=job.schedule,
+                search=job.search,
+                settings=trainer,
+                run=Run(folder),
                 config={},
-                observers=[meter],
-                seed=config.seed,
+                callbacks=[meter],
+                seed=job.seed,
             )
     except Finished:
         pass

@@ -17,18 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import lightning.pytorch
 import torch
 
-import seq2seq.commands.dry_run
-import seq2seq.training.trainer
+import seq2seq.pipeline.dry_run
+import seq2seq.training.loop
 from seq2seq.cli import run
-from seq2seq.commands import compare, train
+from seq2seq.commands import compare
 from seq2seq.commands.arguments import quoted
 from seq2seq.data import preparation
 from seq2seq.data.grammar import corpus as grammar
+from seq2seq.pipeline import train as pipeline_train
 
-LOADED = (lightning.pytorch, seq2seq.commands.dry_run, seq2seq.training.trainer)
+LOADED = (seq2seq.pipeline.dry_run, seq2seq.training.loop)
 SMALL = [
     "data.sizes={train: 300, valid: 14, test: 14}",
     "data.maximum_words=20",
@@ -39,8 +39,8 @@ SMALL = [
     "trainer.max_steps=12",
     "trainer.val_check_interval=4",
     "trainer.threads=1",
-    "callbacks.save_every_n_steps=2",
-    "callbacks.patience=null",
+    "trainer.save_every_n_steps=2",
+    "trainer.patience=null",
     "search=greedy",
     "search.max_length_b=2",
 ]
@@ -158,7 +158,7 @@ def one_run() -> dict[str, Any]:
     content = LAST.read_bytes()
     LAST.unlink()
     LAST.write_bytes(content[:-100])
-    found["stopped in scoring"] = stopped_in(train, "score_split")
+    found["stopped in scoring"] = stopped_in(pipeline_train, "score_split")
     written = changed(LAST)
     found["last start"] = start(TRAIN).end()
     found["trained again"] = written()

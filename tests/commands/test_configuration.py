@@ -15,12 +15,15 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from seq2seq.cli import guarded, run
-from seq2seq.commands import compare, configuration, runs, train
+from seq2seq.commands import compare, configuration, train
 from seq2seq.commands.arguments import quoted, readable
 from seq2seq.commands.choices import groups
+from seq2seq.commands.composition import compose
 from seq2seq.commands.config_check import check
+from seq2seq.pipeline.build import fits
+from seq2seq.pipeline.job import assemble
 from seq2seq.pipeline.suggestions import nearest
-from seq2seq.commands.values import fits
+from seq2seq.run import Run
 from seq2seq.search import METHODS, GreedySearch
 from seq2seq.training.signals import TrainingInterrupted
 
@@ -39,7 +42,7 @@ REFUSED = {
     "heads that do not divide the width": (["model=transformer", "model.heads=3"], ["heads", "3"]),
     "dropout of two": (["model.dropout=2"], ["dropout", "2"]),
     "a misspelt key of the data": (["+data.max_lenght=20"], ["data.max_lenght=20", "max_length"]),
-    "a folder for what reads none": (["data=grammar", "data.root=text"], ["data.root=text", "nothing reads it"]),
+    "a folder for a corpus without one": (["data=grammar", "data.root=text"], ["unknown key 'data.root'"]),
     "a misspelt key of the joining": (["+data.concatenation.trian=2"], ["trian", "train"]),
     "a beam of nothing": (["search.beam_size=0"], ["beam_size", "0"]),
     "coverage without attention": (["model=rnn", "search.coverage_penalty=0.2"], ["coverage_penalty", "attention"]),
@@ -49,7 +52,7 @@ REFUSED = {
     "a negative length": (["data.max_length=-1"], ["max_length", "-1"]),
     "a time that is none": (["trainer.max_time=soon"], ["max_time", "soon"]),
     "a foreign target": (["model._target_=os.system"], ["os.system"]),
-    "a target of Lightning's": (["callbacks._target_=lightning.pytorch.Trainer"], ["lightning", "is refused"]),
+    "a target of Lightning's": (["trainer._target_=lightning.fabric.Fabric"], ["lightning", "is refused"]),
     "an added key": (["+model.depth=3"], ["model.depth"]),
     "an added root key": (["+speed=3"], ["speed", "seed"]),
     "a text for the seed": (["seed=one"], ["seed", "int"]),
@@ -63,10 +66,9 @@ REFUSED = {
     ),
     "a data set without a name": (["data=hub"], ["data.root="]),
     "a group taken away": (["~logger"], ["logger=", "removed"]),
-    "a key taken away": (["~data.maximum_words"], ["data.maximum_words"]),
     "an environment variable that is not set": (["data.max_tokens=${oc.env:NOT_SET}"], ["data.max_tokens", "NOT_SET"]),
     "nothing for a choice": (["model=null"], ["string", "NoneType"]),
-    "a mean of one": (["callbacks.average_last=1"], ["average_last=1", "2 or more"]),
+    "a mean of one": (["trainer.average_last=1"], ["average_last=1", "2 or more"]),
     "a score that needs one width": (
         ["model=bahdanau", "model/attention/score=dot", "model.width=8", "model.encoder_width=16"],
         ["one width", "8", "16"],
@@ -142,11 +144,11 @@ def test_a_damaged_config_yaml_is_refused_by_name(capsys: pytest.CaptureFixture[
 def test_sigterm_in_one_training_ends_the_comparison(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     started = []
 
-    def stopped(config: object, settings: object, folder: Path, *_: object) -> int:
-        started.append(folder.name)
+    def stopped(job: object, run: Run) -> None:
+        started.append(run.name)
         raise TrainingInterrupted(signal.SIGTERM, 3)
 
-    monkeypatch.setattr(train, "_train", stopped)
+    monkeypatch.setattr("seq2seq.pipeline.train.train", stopped)
     with pytest.raises(SystemExit) as end:
         run(["compare", "models=[rnn,bahdanau]", f"run_dir={tmp_path}", f"data.cache_dir={tmp_path}"])
     assert end.value.code == 75 and started == ["rnn-seed1"]
@@ -273,8 +275,8 @@ def test_every_choice_composes_and_passes_the_check(group: str, option: str) -> 
 
 
 def test_multi30k_takes_a_revision_of_the_hub() -> None:
-    config = configuration.compose("train", ["data=multi30k", "data.revision=1a2b3c"])
-    assert configuration.build(config.data.corpus).revision == "1a2b3c"
+    job = assemble(compose("data=multi30k", "data.revision=1a2b3c"))
+    assert job.data.corpus.corpus.revision == "1a2b3c"
 
 
 def test_fits_compares_values_with_type_hints() -> None:
@@ -377,7 +379,8 @@ def test_keys_of_experiments_are_accepted_by_compare(capsys: pytest.CaptureFixtu
     assert run([*study, f"data.root={tmp_path}"]) == 2
     assert "multi30k_rnn-seed1" in capsys.readouterr().err
     assert run([*study, f"data.root={tmp_path}", "+data.max_lenght=3"]) == 2
-    assert "multi30k_rnn: data.max_lenght=3: nothing reads it" in capsys.readouterr().err.replace("-seed1", "")
+    told = capsys.readouterr().err.replace("-seed1", "")
+    assert "multi30k_rnn: data.max_lenght=3: corpus multi30k does not take it (did you mean 'max_length'" in told
 
 
 def test_a_missing_key_is_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -401,4 +404,4 @@ def test_a_run_of_a_sweep_is_named_after_what_differs(
 ) -> None:
     config = OmegaConf.create({"run_dir": None, "seed": 2, "checkpoint": checkpoint})
     choices = {"model": "rnn", "data": "files", "experiment": None, **chosen}
-    assert runs.run_dir(config, choices, overrides, True) == Path("runs") / name
+    assert train.run_dir(config, choices, overrides, True) == Path("runs") / name

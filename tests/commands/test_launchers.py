@@ -11,7 +11,8 @@ from hydra.errors import MissingConfigException
 from seq2seq.cli import run
 from seq2seq.commands import compare, configuration, train
 from seq2seq.commands.explain import explain
-from seq2seq.commands.runs import run_dir
+from seq2seq.commands.train import run_dir
+from seq2seq.run import Run
 
 SMALL = [
     *("data.sizes={train: 200, valid: 14, test: 14}", "data.maximum_words=9", "tokenizer.vocabulary=450"),
@@ -44,8 +45,9 @@ def test_a_sweep_with_several_devices_is_refused_outside_slurm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(train, "_train", lambda *_: 0)
-    monkeypatch.setattr(train, "best_valid_bleu", lambda folder: 0.0)
+    monkeypatch.setattr("seq2seq.pipeline.train.train", lambda *_: None)
+    monkeypatch.setattr(Run, "finished", True)
+    monkeypatch.setattr(Run, "read_metrics", lambda self: {"training": {"best_valid_bleu": 0.0}})
     sweep = ["train", "-m", "recipe=grammar_sweep", *SMALL, "hydra.sweeper.n_trials=1"]
     assert run([*sweep, "trainer.devices=2", "trainer.strategy=ddp"]) == 2
     printed = capsys.readouterr().err

@@ -89,7 +89,7 @@ def test_a_finished_run_resumes_when_its_limit_is_raised(files: Path, capsys: py
 def test_a_run_stopped_early_resumes_with_more_patience(files: Path) -> None:
     command = [*FILES, "data.root=text", "optimizer.lr=0", "trainer.val_check_interval=1"]
     for patience, updates in ((2, 3), (2, 3), (3, 4), ("null", 8)):
-        assert run([*command, f"callbacks.patience={patience}"]) == 0
+        assert run([*command, f"trainer.patience={patience}"]) == 0
         assert json.loads(Path("run/metrics.json").read_text())["training"]["updates"] == updates
 
 

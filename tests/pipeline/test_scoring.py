@@ -7,14 +7,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from seq2seq.commands.scoring import (
-    alignment_error,
-    reference_parts,
-    score_split,
-    segment_groups,
-    with_beam_size,
-    write_attention,
-)
 from seq2seq.data.grammar.corpus import GrammarCorpus
 from seq2seq.data.tokenizer import TokenizerSettings
 from seq2seq.data.translation_data import TranslationData
@@ -24,6 +16,15 @@ from seq2seq.inference.bundle import Bundle
 from seq2seq.inference.bundle_config import describe
 from seq2seq.inference.text_windows import Batching
 from seq2seq.inference.translator import Translator
+from seq2seq.pipeline.scoring import (
+    alignment_error,
+    reference_parts,
+    score_split,
+    segment_groups,
+    with_beam_size,
+    write_attention,
+)
+from seq2seq.run import Run
 from seq2seq.search import BeamSearch, GreedySearch, Sampling
 
 ATTENTIONS = {
@@ -57,7 +58,7 @@ def test_every_attention_has_an_alignment_error_rate(name, overrides, data, buil
     config = describe({"_target_": f"seq2seq.models.create_{name}"}, None, data.tokenizers, "en", "de")
     search = GreedySearch(max_length_a=0.0, max_length_b=3)
     translator = Translator([Bundle(model, data.tokenizers, config)], search)
-    entry = score_split(translator, data, "test", {}, tmp_path)
+    entry = score_split(translator, data, "test", {}, Run(tmp_path))
     assert 0 < entry["alignment_error_rate"] <= 1
     lines = [json.loads(line) for line in (tmp_path / "test.attention.jsonl").read_text().splitlines()]
     weights = [weight for line in lines for row in line["weights"] for weight in row]
@@ -124,7 +125,7 @@ def test_segments_joined_in_several_ways_are_grouped(data: TranslationData, buil
     model = build_model("luong", ["model.width=8", "model.embedding_width=8"], source=size, target=size).eval()
     config = describe({"_target_": "seq2seq.models.create_luong"}, None, data.tokenizers, "en", "de")
     translator = Translator([Bundle(model, data.tokenizers, config)], GreedySearch(max_length_a=0.0, max_length_b=3))
-    entry = score_split(translator, data, "test_joined", {}, tmp_path)
+    entry = score_split(translator, data, "test_joined", {}, Run(tmp_path))
     assert entry["bootstrap"]["groups"] == 6 and entry["bleu"]["low"] is None
     assert json.loads((tmp_path / "test_joined.groups.json").read_text()) == groups
 

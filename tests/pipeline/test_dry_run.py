@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from seq2seq.cli import run
-from seq2seq.commands import dry_run
+from seq2seq.pipeline import dry_run
 
 
 def test_the_time_is_that_of_the_batches_there_are(
@@ -21,6 +21,6 @@ def test_the_time_is_that_of_the_batches_there_are(
     assert run(["train", "model=rnn", *small, *data, *trainer, "dry_run=true"]) == 0
     printed = capsys.readouterr().out
     batches = printed.count("update ")
-    assert 0 < batches < dry_run.STEPS
+    assert 0 < batches < dry_run.UPDATES
     assert f"an epoch    {batches} batches, about 0.0 minutes" in printed
     assert f"training    6,000 updates, about {300 / batches:.1f} minutes" in printed

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from seq2seq.commands.console import talk_to
+from seq2seq.pipeline.logs import logging_to
 
 logger = logging.getLogger("seq2seq.test")
 
@@ -15,7 +15,7 @@ def test_talk_goes_to_the_terminal_and_with_times_to_the_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for number in (1, 2):
-        with talk_to(tmp_path / "train.log", "run"):
+        with logging_to(tmp_path / "train.log", "run"):
             logger.info("line %d", number)
             logger.warning("careful")
     logger.info("after")
@@ -29,7 +29,7 @@ def test_talk_goes_to_the_terminal_and_with_times_to_the_file(
 
 def test_a_log_without_room_is_told_once_and_talk_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "train.log").symlink_to("/dev/full")
-    with talk_to(tmp_path / "train.log", "run"):
+    with logging_to(tmp_path / "train.log", "run"):
         logger.info("one")
         logger.info("two")
     told = capsys.readouterr().err.splitlines()
@@ -42,7 +42,7 @@ def test_a_thread_that_finds_no_room_is_told_in_a_line(capsys: pytest.CaptureFix
     def end(error: Exception) -> None:
         raise error
 
-    with talk_to():
+    with logging_to():
         for error in (OSError(28, "No space left on device", "events"), ValueError("ours")):
             thread = threading.Thread(target=end, args=(error,))
             thread.start()
