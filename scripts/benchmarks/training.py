@@ -192,11 +192,10 @@ def padding(counts: dict[str, int]) -> dict[str, float]:
 
 def _replay(loader: Any, first: int, count: int) -> list[Any]:
     """The batches that training saw, as the loader makes them again."""
-    from seq2seq.training.progress import Progress
-    from seq2seq.training.stream import BatchStream
+    from seq2seq.training.loop import endless
+    from seq2seq.training.state import TrainingState
 
-    stream = BatchStream(lambda: loader, Progress())
-    return [batch for batch, _ in islice(iter(stream), first, first + count)]
+    return list(islice(endless(loader, TrainingState()), first, first + count))
 
 
 def _step_flops(model: Any, criterion: Any, batches: list[Any], device: str, precision: str) -> int:

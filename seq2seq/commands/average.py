@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from omegaconf import DictConfig
 
 from seq2seq.commands.configuration import checkpoints
-from seq2seq.commands.starting import model_differences
+from seq2seq.pipeline.resume import model_differences
 from seq2seq.errors import UserError
 
 if TYPE_CHECKING:
