@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from omegaconf import DictConfig
 
 from seq2seq.commands.configuration import checkpoints
-from seq2seq.pipeline.resume import model_differences
 from seq2seq.errors import UserError
+from seq2seq.pipeline.resume import model_differences
 
 if TYPE_CHECKING:
     from seq2seq.training.averaging import Weights

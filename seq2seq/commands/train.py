@@ -35,9 +35,11 @@ def main(config: DictConfig) -> Outcome:
     if not sweep:
         names["command"] = shlex.join(["seq2seq", "train", *search_path(), *hydra.overrides.task])
     train(config, run, names)
+    from seq2seq.evaluation.metrics import PRIMARY
+
     if config.dry_run or not run.finished:  # another process writes the metrics
         return Outcome()
-    return Outcome(objective=run.read_metrics()["training"]["best_valid_bleu"])
+    return Outcome(objective=run.read_metrics()["training"][f"best_valid_{PRIMARY.key}"])
 
 
 def train(config: DictConfig, run: Run, names: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from seq2seq.data.tokenizer import TokenizerSettings
 from seq2seq.data.translation_data import TranslationData
 from seq2seq.errors import UserError
 from seq2seq.evaluation.comet import Comet
+from seq2seq.evaluation.metrics import PRIMARY
 from seq2seq.inference.bundle import Bundle
 from seq2seq.inference.export_folder import Export
 from seq2seq.inference.loading import find_device, load_model
@@ -134,7 +135,7 @@ def _record(checkpoint: str | Path, bundle: Bundle, splits: Mapping[str, Any]) -
     metrics = run.read_metrics()
     for split, entry in splits.items():
         known = metrics["splits"].get(split)
-        if known is None or known["bleu"] != entry["bleu"]:
+        if known is None or known.get(PRIMARY.key) != entry[PRIMARY.key]:
             logger.warning("not kept in %s: it has no such scores of %s", run.metrics_file, split)
             continue
         known |= {key: entry[key] for key in ("comet", "by_beam_size") if key in entry}

@@ -6,12 +6,10 @@ import logging
 import math
 from collections.abc import Sized
 
+from seq2seq.evaluation.languages import tokenizer_advice
 from seq2seq.pipeline.job import Job
 
 logger = logging.getLogger(__name__)
-
-UNSPACED = {"ja": "ja-mecab", "km": "char", "ko": "ko-mecab", "lo": "char", "my": "char", "th": "char", "zh": "zh"}
-"""Languages whose words sacreBLEU's default does not find, and the tokenizer that does."""
 
 
 def warn(job: Job) -> None:
@@ -30,9 +28,8 @@ def warn(job: Job) -> None:
             schedule["total"],
         )
     tokenize = job.settings["tokenize"]
-    better = UNSPACED.get(data.target_language.partition("-")[0].partition("_")[0].lower())
-    if better and tokenize in ("13a", "intl"):
-        logger.warning("tokenize=%s finds few words in %s: see tokenize=%s", tokenize, data.target_language, better)
+    if advice := tokenizer_advice(tokenize, data.target_language, ()):
+        logger.warning(advice)
     if job.settings["data"].get("tokenized") and tokenize != "none":
         logger.warning("tokenize=%s cuts tokenized text again; papers have tokenize=none lowercase=true", tokenize)
     if job.start is not None:

@@ -19,7 +19,7 @@ from seq2seq.evaluation.alignment_error import alignment_error_rate, word_links
 from seq2seq.evaluation.bootstrap import overlapping
 from seq2seq.evaluation.comet import Comet
 from seq2seq.evaluation.lengths import spread
-from seq2seq.evaluation.metrics import CorpusStatistics, bleu_metric, bleu_name, evaluate_texts, length_ratio
+from seq2seq.evaluation.metrics import PRIMARY, References, evaluate_texts, length_ratio, summary
 from seq2seq.evaluation.words import KEPT_WORDS, count_words
 from seq2seq.files import atomic_write
 from seq2seq.inference.translator import Translator
@@ -68,6 +68,7 @@ def score_split(
         lowercase=lowercase,
         reference_parts=reference_parts(data, split),
         groups=groups,
+        languages=(data.source_language, data.target_language),
     )
     model = translator.models[0]
     losses = likelihood(model, list(data.evaluation_batches(split)), translator.device)
@@ -92,14 +93,7 @@ def score_split(
             write_attention(translator, sources, output.attention(split))
     if cut or parted:
         logger.info("%s: %d translations cut at the maximum length, %d sources split as too long", split, cut, parted)
-    logger.info(
-        "%s: %s %.2f, chrF %.2f, perplexity %.2f",
-        split,
-        bleu_name(entry["bleu"]["signature"]),
-        entry["bleu"]["score"],
-        entry["chrf"]["score"],
-        entry["perplexity"],
-    )
+    logger.info("%s: %s, perplexity %.2f", split, summary(entry), entry["perplexity"])
     return entry
 
 
@@ -140,24 +134,25 @@ def beam_effect(
     lowercase: bool = False,
     groups: Sequence[int] | None = None,
 ) -> list[dict[str, Any]]:
-    """What the beam does, all else being as in the translator's search: for each size {"beam_size", "bleu": {"score",
-    "low", "high"}, "length_ratio", "sentences_per_second", "cut"}, the last as in `score_split`."""
+    """Measure the effect of the beam, all else being as in the translator's search: for each size {"beam_size", the
+    primary metric's key: {"score", "low", "high"}, "length_ratio", "sentences_per_second", "cut"}."""
     searches = [with_beam_size(translator.search, size) for size in sizes]
+    test_set = References(references, tokenize, lowercase, groups)
     found = []
     for search in searches:
         began = time.perf_counter()
         translations = list(translator.translate(sources, search=search))
         seconds = time.perf_counter() - began
         hypotheses = [one.text for one in translations]
-        bleu = CorpusStatistics(bleu_metric(tokenize, lowercase), hypotheses, references, groups)
+        found_by = test_set.statistics(PRIMARY, hypotheses)
         entry = {
             "beam_size": search.beam_size,
-            "bleu": bleu.interval(),
-            "length_ratio": length_ratio(bleu),
+            PRIMARY.key: found_by.interval(),
+            "length_ratio": length_ratio(found_by),
             "sentences_per_second": round(len(sources) / seconds, 2),
             "cut": sum(not one.finished for one in translations),
         }
-        logger.info("beam %d: BLEU %.2f", search.beam_size, bleu.score())
+        logger.info("beam %d: %s %.2f", search.beam_size, PRIMARY.name, found_by.score())
         found.append(entry)
     return found
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from seq2seq.errors import UserError
-from seq2seq.evaluation.metrics import bleu_name
+from seq2seq.evaluation.metrics import summary
 from seq2seq.inference.bundle import count_parameters, load_checkpoint
 from seq2seq.inference.card import short_name
 from seq2seq.inference.scores import SCORED_MODEL
@@ -30,7 +30,7 @@ from seq2seq.run import Run
 from seq2seq.training.loop import TrainingResult, fit
 from seq2seq.training.signals import TrainingInterrupted
 from seq2seq.training.state import seed_everything
-from seq2seq.training.validation import bleu
+from seq2seq.training.validation import primary_score
 
 PACKAGES = ("seq2seq", "torch", "lightning", "hydra-core", "sentencepiece", "datasets", "sacrebleu")
 
@@ -141,7 +141,7 @@ def _train(job: Job, run: Run, callbacks: Sequence[Any]) -> None:
         loggers=job.loggers,
         callbacks=callbacks,
         seed=job.seed,
-        score=partial(bleu, tokenize=tokenize, lowercase=lowercase),
+        score=partial(primary_score, tokenize=tokenize, lowercase=lowercase),
     )
     if result.main:
         finish(job, run, result)
@@ -181,8 +181,7 @@ def finish(job: Job, run: Run, result: TrainingResult) -> None:
     bundle.save(run.bundle, metrics)
     run.write_metrics(metrics)
     for split, scores in metrics["splits"].items():
-        name = bleu_name(scores["bleu"]["signature"])
-        print(f"{run}  {split}  {name} {scores['bleu']['score']:.2f}  chrF {scores['chrf']['score']:.2f}")
+        print(f"{run}  {split}  {summary(scores)}")
 
 
 def _earlier_scores(run: Run, result: TrainingResult) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from lightning.fabric.loggers.logger import Logger
 from lightning.fabric.loggers.tensorboard import TensorBoardLogger
 
 from seq2seq.errors import UserError
+from seq2seq.evaluation.metrics import PRIMARY
 from seq2seq.files import atomic_write
 from seq2seq.run import Run
 from seq2seq.training.checkpoint import unwritable
@@ -163,7 +164,7 @@ class Terminal:
         parts = [f"update {state.update}", f"epoch {state.epochs:.2f}", self.loss]
         parts += [f"{state.tokens_per_second:,.0f} tokens/s"]
         if state.best_score is not None:
-            parts.append(f"best BLEU {state.best_score:.2f}")
+            parts.append(f"best {PRIMARY.name} {state.best_score:.2f}")
         parts.append(self._left(state))
         status = " · ".join(part for part in parts if part)
         if self.bar is None:
@@ -180,11 +181,12 @@ class Terminal:
         best = "best so far" if state.best_update == state.update else f"best {state.best_score:.2f}"
         left = self._left(state)
         logger.info(
-            "update %d, epoch %.2f, %s: perplexity %.2f, BLEU %.2f (%s); %s target tokens/s%s",
+            "update %d, epoch %.2f, %s: perplexity %.2f, %s %.2f (%s); %s target tokens/s%s",
             state.update,
             state.epochs,
             clock(state.seconds),
             validation.perplexity,
+            PRIMARY.name,
             validation.score,
             best,
             f"{state.tokens_per_second:,.0f}",
@@ -311,7 +313,7 @@ def validation_record(state: TrainingState, validation: Validation) -> Record:
         **position(state),
         "valid_nll": validation.nll,
         "valid_perplexity": validation.perplexity,
-        "valid_bleu": validation.score,
+        f"valid_{PRIMARY.key}": validation.score,
     }
 
 

@@ -14,6 +14,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from seq2seq.errors import UserError
+from seq2seq.evaluation.metrics import PRIMARY
 from seq2seq.interfaces import Batch
 from seq2seq.run import Run
 from seq2seq.search import Search
@@ -80,7 +81,7 @@ class TrainingResult:
             "target_tokens": state.target_tokens,
             "target_tokens_per_second": round(state.tokens_per_second, 1),
             "best_update": state.best_update,
-            "best_valid_bleu": state.best_score,
+            f"best_valid_{PRIMARY.key}": state.best_score,
             "skipped_updates": state.skipped,
             "stopped": state.stopped or "",
             "threads": torch.get_num_threads(),
@@ -105,9 +106,9 @@ def fit(
 ) -> TrainingResult:
     """Train `model` in the run's folder, resuming from its last checkpoint if there is one.
 
-    Writes checkpoints and history.jsonl. Validation is on the split "valid" by `search`; `score` (None: sacreBLEU's
-    BLEU with its default signature) chooses the best checkpoint. config is what a checkpoint says about itself (plain
-    values). callbacks: objects with any of the methods on_train_start(state), on_update_end(state),
+    Writes checkpoints and history.jsonl. Validation is on the split "valid" by `search`; `score` (None: the
+    primary metric with its default signature) chooses the best checkpoint. config is what a checkpoint says about
+    itself (plain values). callbacks: objects with any of the methods on_train_start(state), on_update_end(state),
     on_validation_end(state, validation) and on_train_end(state), called in every process (`Fabric.call`). On a CPU a
     resumed run is bit-identical to one that never stopped, unless a limit, an interval or the schedule is given as wall
     time.

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.distributed.fsdp import FullyShardedDataParallel
 
 from seq2seq.evaluation.lengths import spread
+from seq2seq.evaluation.metrics import PRIMARY, References
 from seq2seq.interfaces import EOS_PIECE, Batch, Hypothesis, Model
 from seq2seq.search import Search, decode_batch
 from seq2seq.training.checkpoint import model_weights
@@ -80,7 +81,7 @@ class Validator:
     """Scores a model on one split; built once, called at every validation.
 
     batches cover the split, each row once; sources and references are its raw texts in order. decode and pieces turn
-    target ids into text and either side's ids into labels. score is the BLEU (None: by sacreBLEU's default). A call
+    target ids into text and either side's ids into labels. score chooses (None: `primary_score`). A call
     shares the batches out over the processes and returns the same result in all. Before each batch it asks `interrupt`,
     and returns None when told to stop.
     """
@@ -104,7 +105,7 @@ class Validator:
         self.decode = decode
         self.source_pieces = source_pieces
         self.target_pieces = target_pieces
-        self.score = score or bleu
+        self.score = score or primary_score
         self.sample_rows = set(spread(len(references), samples))
 
     @classmethod
@@ -180,8 +181,8 @@ def whole_weights(module: Any) -> dict[str, Tensor]:
         return model_weights({name: value.detach().cpu().clone() for name, value in module.state_dict().items()})
 
 
-def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a", lowercase: bool = False) -> float:
-    """sacreBLEU's corpus BLEU."""
-    from seq2seq.evaluation.metrics import CorpusStatistics, bleu_metric
-
-    return CorpusStatistics(bleu_metric(tokenize, lowercase), hypotheses, references).score()
+def primary_score(
+    hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a", lowercase: bool = False
+) -> float:
+    """Score a set by the primary metric. tokenize, lowercase: sacreBLEU's."""
+    return References(references, tokenize, lowercase).statistics(PRIMARY, hypotheses).score()
