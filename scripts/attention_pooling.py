@@ -3,7 +3,7 @@
     python scripts/attention_pooling.py --output attention_pooling.png
 
 Query: where we ask. Key: where we observed. Value: what we observed. Each fit is a weighted average of the values;
-only the weights differ. The learned width minimises the squared error of each observation predicted from all others.
+only the weights differ. The learned width minimizes the squared error of each observation predicted from all others.
 """
 
 from __future__ import annotations

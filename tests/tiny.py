@@ -91,12 +91,12 @@ def bundle(
 
 
 def secret(text: str) -> str:
-    """The language that the kept bundle translates to: each word spelt backwards."""
+    """The language that the kept bundle translates to: each word spelled backwards."""
     return re.sub(r"[a-z]+", lambda word: word[0][::-1], text)
 
 
 def trained(steps: int = 900) -> Bundle:
-    """A Bahdanau model that has learnt `secret` tolerably; well enough that outputs end and depend on their source."""
+    """A Bahdanau model that has learned `secret` tolerably; well enough that outputs end and depend on their source."""
     train = sentences(3000, 11)
     settings = TokenizerSettings(vocabulary=120, character_coverage=1.0, byte_fallback=False)
     one = train_tokenizer(lambda: [*train, *map(secret, train)], 2 * len(train), settings)

@@ -3,7 +3,7 @@
 From the moment the command is started to the moment its effect can be seen from outside: `seq2seq --help` has ended;
 `seq2seq train` has written the first line of history.jsonl (trainer.log_every_n_steps=1; then it is killed);
 `seq2seq translate` has printed the translation of its first line. The corpus is in the cache and the programs in the
-system's file cache: --uncounted starts of each go before. The model is freshly initialised (or --checkpoint).
+system's file cache: --uncounted starts of each go before. The model is freshly initialized (or --checkpoint).
 """
 
 from __future__ import annotations

@@ -214,7 +214,7 @@ def test_local_predictive_center_in_half_precision_equals_float32():
 
 
 def test_local_predictive_center_learns_through_the_gaussian():
-    """With uniform scores nothing but the Gaussian can move the center; it moves towards the value that is wanted."""
+    """With uniform scores nothing but the Gaussian can move the center; it moves toward the value that is wanted."""
     torch.manual_seed(5)
     attention = Attention(SCORES["uniform"](), LocalPredictiveAlignment(WIDTH, 8, 4))
     query, values = torch.ones(1, 1, WIDTH), torch.zeros(1, 20, 1)
