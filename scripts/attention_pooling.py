@@ -1,9 +1,10 @@
-"""Where attention began: a noisy curve fitted by average pooling and by kernel regression, fixed and learned.
+"""Attention pooling: a noisy curve fitted by average pooling and by kernel regression, fixed and learned.
 
     python scripts/attention_pooling.py --output attention_pooling.png
 
-Query: where we ask. Key: where we observed. Value: what we observed. Each fit is a weighted average of the values;
-only the weights differ. The learned width minimizes the squared error of each observation predicted from all others.
+Queries are the points of prediction, keys the observed inputs, values the observed outputs. Each fit is a weighted
+average of the values; only the weights differ. The learned width minimizes the squared error of predicting each
+observation from all others.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def learn_width(keys: Tensor, values: Tensor, updates: int = 300) -> NadarayaWat
 
 
 def draw(path: Path, keys: Tensor, values: Tensor) -> dict[str, float]:
-    """Draw the three fits and their weights; give each fit's mean squared error against the noiseless curve."""
+    """Draw the three fits and their weights; return each fit's mean squared error against the noiseless curve."""
     queries = torch.linspace(0, 5, 100).view(1, -1, 1)
     learned = learn_width(keys, values)
     models = {

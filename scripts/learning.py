@@ -1,12 +1,12 @@
-"""Which models learn to copy, and to reverse, strings of one to five digits? All combinations in conf/ are tried.
+"""Train every combination in conf/ to copy, and to reverse, strings of one to five digits.
 
-    python scripts/learning.py                                        # all; what the file of results has is skipped
-    python scripts/learning.py "luong score=dot" conv --processes 2   # those whose name begins so
+    python scripts/learning.py                                        # all, except those in the file of results
+    python scripts/learning.py "luong score=dot" conv --processes 2   # those whose names begin so
 
 Each combination trains from one seed on one thread, with the loss and the greedy search that `seq2seq train` uses,
 until it answers 99% of a check set exactly; then it is scored on other strings. What falls short of 98% is trained
-once more, from the start, until it answers 99.9%, with three times the updates. What cannot be learned is trained too.
-Ends with status 1 if anything else still falls short.
+once more, from the start, until it answers 99.9%, with three times the updates. Combinations that cannot learn are
+trained too. The status is 1 if any other still falls short.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SEED = 1
 
 @dataclass(frozen=True)
 class Combination:
-    """A model, what it is made of, and how large it is (overrides of `seq2seq train`). cannot: why, if it cannot."""
+    """Model with its parts and sizes, as overrides of `seq2seq train`. cannot: the reason, if it cannot learn."""
 
     model: str
     parts: tuple[str, ...]
@@ -69,7 +69,7 @@ def combinations() -> Iterator[Combination]:
     for model, score, alignment in product(("bahdanau", "luong"), scores, alignments):
         parts = (f"model/attention/score={score}", f"model/attention/alignment={alignment}")
         window = ("model.attention.alignment.window=2",) if alignment.startswith("local") else ()
-        sizes = fixed if score == "uniform" else width + embedding  # equal weights: the state alone knows the order
+        sizes = fixed if score == "uniform" else width + embedding  # with equal weights, only the state knows the order
         if (score, alignment) != ("uniform", "hard_marginal"):  # equal weights have no best position to predict from
             yield Combination(model, parts, sizes + window)
     conditional = (*width, *embedding, "model.encoder_width=${model.width}")

@@ -1,4 +1,4 @@
-"""Writing files so that a reader never meets half of one, and holding them so that no other process writes them too."""
+"""Atomic writes, so that a reader never sees half a file, and locks, so that two processes never write the same one."""
 
 import errno
 import fcntl
@@ -21,7 +21,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def writing(path: str | Path) -> Iterator[None]:
     """Raise whatever keeps `path` from being written, such as a full disk, as an OSError that names it.
 
-    Libraries have exceptions of their own for it, and the operating system names no file or a temporary one.
+    Libraries raise exceptions of their own types, and the operating system names a temporary file or none.
     """
     path = Path(path)
     try:
@@ -39,7 +39,7 @@ def writing(path: str | Path) -> Iterator[None]:
 
 
 def _system_error(error: BaseException) -> int | None:
-    """The error number of the operating system that an exception of another library stands for, or None."""
+    """Return the operating system's error number behind another library's exception, or None."""
     if isinstance(error, UserError):
         return None
     if found := re.search(r"\(os error (\d+)\)", str(error)):  # as libraries in Rust write it
@@ -56,7 +56,7 @@ def _system_error(error: BaseException) -> int | None:
 def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
     """Open a temporary neighbor of `path`; on success flush it to disk and rename it over `path`.
 
-    After an exception or a kill the old file stands untouched. Text is UTF-8 with ``\\n`` line ends. For errors see
+    After an exception or a kill the old file stays untouched. Text is UTF-8 with ``\\n`` line ends. For errors see
     `writing`.
     """
     path = Path(path)
@@ -78,9 +78,9 @@ def atomic_write(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
 
 @contextmanager
 def new_folder(folder: str | Path) -> Iterator[Path]:
-    """A temporary neighbor of `folder` to fill; it takes the name, in place of an older folder, once it is whole.
+    """Yield a temporary neighbor of `folder` to fill; once it is complete, it replaces `folder`.
 
-    After an exception nothing is left of it and the older folder stands untouched. For errors see `writing`.
+    After an exception it is removed, and an older folder stays untouched. For errors see `writing`.
     """
     folder = Path(folder)
     with writing(folder):
@@ -107,27 +107,27 @@ def _replace(new: Path, folder: Path) -> None:
 
 
 def umask() -> int:
-    """The permissions that new files and folders of this process do without."""
+    """Return the permissions that new files and folders of this process lack."""
     mask = os.umask(0)
     os.umask(mask)
     return mask
 
 
 class InUse(Exception):
-    """Another process holds the file."""
+    """Another process holds the lock of the file."""
 
 
 def hold(path: str | Path) -> IO[bytes]:
-    """Open `path`, made if it is not there, for this process alone until the returned file is closed.
+    """Open `path`, created if it is missing, and lock it until the returned file is closed.
 
-    The kernel keeps this lock and drops it with the process, so that one that is killed leaves none behind. It binds
-    only those who ask for it here, and nobody where the file system has no locks.
+    The kernel releases the lock with the process, so a killed process leaves none behind. Only processes that call this
+    function respect the lock, and file systems without locks grant it to all.
 
     Raises:
-        InUse: another process holds it.
-        OSError: it cannot be opened.
+        InUse: another process holds the lock.
+        OSError: the file cannot be opened.
     """
-    stream = open(path, "a+b")  # noqa: SIM115 (open as long as the lock)
+    stream = open(path, "a+b")  # noqa: SIM115 (the open file holds the lock)
     try:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

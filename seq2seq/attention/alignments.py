@@ -1,4 +1,4 @@
-"""Alignments: which positions a query looks at, and with what weights. Any score goes with any of them.
+"""Alignments, which decide where a query looks and with what weights. Any score combines with any alignment.
 
 Every alignment is called with (score, query (B, Q, Dq), memory, position (B, Q) int64) and returns an
 `AttentionOutput` whose weights are (B, Q, S), exactly zero wherever it did not look.
@@ -25,7 +25,7 @@ class Alignment(nn.Module):
 
 
 class SoftAlignment(Alignment):
-    """Global: a = softmax(score), context = sum_s a_s v_s over the whole source (Bahdanau et al. 2015, eq. 5-6)."""
+    """Global alignment: a = softmax(score), context = sum_s a_s v_s over the source (Bahdanau et al. 2015, eq. 5-6)."""
 
     def forward(self, score: Score, query: Tensor, memory: AttentionMemory, position: Tensor) -> AttentionOutput:
         weights = masked_softmax(score(query, memory.keys), memory.query_mask)
@@ -33,7 +33,7 @@ class SoftAlignment(Alignment):
 
 
 class UnnormalizedAlignment(Alignment):
-    """Global, without softmax: a = score, so weights may be negative and need not sum to one."""
+    """Global alignment without softmax: a = score, so weights may be negative and need not sum to one."""
 
     def forward(self, score: Score, query: Tensor, memory: AttentionMemory, position: Tensor) -> AttentionOutput:
         weights = torch.where(memory.query_mask, score(query, memory.keys), 0.0)
@@ -41,7 +41,7 @@ class UnnormalizedAlignment(Alignment):
 
 
 class LocalMonotonicAlignment(Alignment):
-    """local-m: softmax over the window [p - D, p + D] around p = t (Luong et al. 2015, section 3.2).
+    """Monotonic local alignment ("local-m"): softmax over [p - D, p + D], p = t (Luong et al. 2015, section 3.2).
 
     The window is cut at the sentence's edges. Past the end of the source, p stays at its last position. Only the
     window's keys and values are read.
@@ -62,8 +62,10 @@ class LocalMonotonicAlignment(Alignment):
 
 
 class LocalPredictiveAlignment(Alignment):
-    """local-p: p = S sigmoid(v^T tanh(W q)), S the sentence's own length; the weights are softmax(score) over the
-    integers of [p - D, p + D], times exp(-(s - p)^2 / (2 sigma^2)), sigma = D / 2 (Luong et al. 2015, equations 9-10).
+    """Predictive local alignment ("local-p", Luong et al. 2015, equations 9-10).
+
+    p = S sigmoid(v^T tanh(W q)), S the sentence's own length; the weights are softmax(score) over the integers of
+    [p - D, p + D], times exp(-(s - p)^2 / (2 sigma^2)), sigma = D / 2.
 
     The window is cut at the sentence's edges. W and v learn through the Gaussian. Only the window's keys and values
     are read.

@@ -25,7 +25,7 @@ class MultiHeadAttention(nn.Module):
 
     One module serves self-attention (`forward` without memory, and `step`) and attention over a memory (`forward` with
     one, or `project_memory` once and then `attend`). Parameters are laid out as in torch.nn.MultiheadAttention:
-    `in_weight` (3D, D) holds W^Q, W^K, W^V. A query with nothing to attend yields the output layer's bias alone, and
+    `in_weight` (3D, D) holds W^Q, W^K, W^V. A query with nothing to attend yields the output layer's bias, and
     passes no gradient to queries, keys or values.
 
     dropout: on the weights. window: restricts self-attention to this many positions on either side (to the left, when

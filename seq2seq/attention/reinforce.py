@@ -1,4 +1,4 @@
-"""The Monte Carlo (REINFORCE) gradient of hard attention."""
+"""Monte Carlo (REINFORCE) gradient of hard attention."""
 
 from __future__ import annotations
 

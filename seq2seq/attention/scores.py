@@ -16,7 +16,7 @@ from seq2seq.errors import UserError
 
 
 class Score(nn.Module):
-    """Base of the scores. A subclass defines `forward`, and `project` if part of its work depends on keys alone."""
+    """Base of the scores. A subclass defines `forward`, and `project` if part of its work depends on keys only."""
 
     def project(self, keys: Tensor) -> Tensor:
         """Do the work that does not depend on the query: keys (B, S, Dk) -> (B, S, A)."""

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from seq2seq.errors import UserError
 
 LEVELS = 1 << 16
-"""A rate is a multiple of 1 / LEVELS on a CPU."""
+"""Resolution of a rate on a CPU: it is rounded to a multiple of 1 / LEVELS."""
 
 
 class Dropout(nn.Module):
@@ -71,7 +71,7 @@ def add_dropout_reference(inputs: Tensor, values: Tensor, rate: float) -> Tensor
 
 
 def dropped_levels(rate: float) -> int:
-    """Number of the LEVELS values of 16 random bits that drop an entry; never all of them."""
+    """Return how many of the LEVELS values of 16 random bits drop an entry; never all of them."""
     return min(round(rate * LEVELS), LEVELS - 1)
 
 

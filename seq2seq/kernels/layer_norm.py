@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 SMALLEST_WEIGHT = 0.05
-"""With a smaller weight the input is saved: dividing the result by the weight would lose digits."""
+"""Least weight by which the result may be divided without losing digits; with a smaller one the input is saved."""
 
 
 class LayerNorm(nn.LayerNorm):

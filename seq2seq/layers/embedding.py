@@ -1,4 +1,4 @@
-"""Token embeddings, alone and with positions."""
+"""Token embeddings, with and without positions."""
 
 from __future__ import annotations
 

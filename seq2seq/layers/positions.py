@@ -1,8 +1,8 @@
 """Positions, by which a model without recurrence knows the order of words.
 
 `SinusoidalPositions` and `LearnedPositions` make one vector per position; `AddedPositions` and `ConcatenatedPositions`
-join them to embeddings, and `NoPositions` leaves embeddings alone. Each of these three has `embedding_width`, the width
-of the embeddings that it takes, and `forward(embedded (B, T, embedding_width), offset, mask) -> (B, T, D)`, where
+join them to embeddings, and `NoPositions` returns embeddings unchanged. Each of these three has `embedding_width`, the
+width of the embeddings that it takes, and `forward(embedded (B, T, embedding_width), offset, mask) -> (B, T, D)`, where
 `offset` is the index of the first position (incremental decoding). `RotaryPositions` act inside attention instead, on
 queries and keys.
 """
@@ -23,7 +23,7 @@ BASE = 10000.0
 
 
 class PositionError(UserError):
-    """A segment has more tokens than positions were learned. row: its index in the batch; length: its tokens."""
+    """Segment with more tokens than learned positions. row: its index in the batch; length: its tokens."""
 
     def __init__(self, row: int, length: int, maximum: int):
         super().__init__(
@@ -102,7 +102,7 @@ class LearnedPositions(Positions):
 
 
 class NoPositions(nn.Module):
-    """Embeddings alone: self-attention then treats a sentence as a bag of words."""
+    """Embeddings without positions: self-attention then treats a sentence as a bag of words."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -157,7 +157,7 @@ class Rotation:
 class RotaryPositions(nn.Module):
     """Rotary positions (Su et al. 2021) for attention heads of `width` features.
 
-    Queries and keys are rotated by p / 10000^(2i/d), so that their dot product depends on contents and distance alone.
+    Queries and keys are rotated by p / 10000^(2i/d), so that their dot product depends only on contents and distance.
     """
 
     def __init__(self, width: int):

@@ -1,4 +1,4 @@
-"""The conditional GRU (Sennrich et al. 2017, Nematus, section 2.1): two cells a step, with the attention between them.
+"""The conditional GRU (Sennrich et al. 2017, Nematus, section 2.1): two cells per step, with attention between them.
 
 The first cell reads the previous word, so that the attention's query knows it; the second one reads the context.
 """
@@ -148,7 +148,7 @@ class ConditionalGRUDecoder(nn.Module):
         return hidden
 
     def _fused_weights(self) -> tuple[AttentiveGRUWeights, ConditionalWeights] | None:
-        """What `conditional_gru` needs where it applies: soft attention with the additive score. Else None."""
+        """Return the weights of `conditional_gru` for soft attention with the additive score, else None."""
         score = self.attention.score
         if not (type(score) is AdditiveScore and type(self.attention.alignment) is SoftAlignment):
             return None
@@ -172,8 +172,9 @@ def create_conditional_gru(
     word_dropout: float = 0.0,
     tie_embeddings: bool = False,
 ) -> EncoderDecoder:
-    """Bidirectional GRU encoder (encoder_width / 2 each way) with layer normalization of its states (the annotations),
-    conditional GRU decoder that starts from tanh(W m), m their mean.
+    """Create a bidirectional GRU encoder (encoder_width / 2 each way) and a conditional GRU decoder.
+
+    The encoder's states, the annotations, are layer-normalized; the decoder starts from tanh(W m), m their mean.
 
     attention: queries (the first cell's states) have `width` features, keys (annotations) encoder_width. Features have
     embedding_width, so that the output layer can be tied. dropout acts on source embeddings, context_dropout on

@@ -109,7 +109,7 @@ def gumbel(uniform: Tensor) -> Tensor:
 def uniforms(keys: Sequence[Sequence[int]], step: int, size: int) -> Tensor:
     """keys (A, K) -> (A, K, size) float64 in [0, 1) from a counter-based generator (Philox, Salmon et al. 2011).
 
-    The numbers depend on key and step alone, whatever was drawn before.
+    The numbers depend only on key and step, not on earlier draws.
     """
     found = np.empty((len(keys), len(keys[0]), size))
     for numbers, row in zip(found, keys, strict=True):

@@ -39,7 +39,7 @@ ALIGNMENTS = {
 
 
 def reference_score(score: nn.Module, q, k):
-    """The score of one query and one raw key."""
+    """Score of one query and one raw key."""
     if isinstance(score, AdditiveScore):
         total = 0.0
         for a in range(len(score.vector)):

@@ -179,7 +179,7 @@ def test_local_monotonic_alignment_is_cut_at_edges_and_stays_at_the_end():
 
 
 def test_local_predictive_alignment_is_centered_by_each_sentence_length():
-    """A query of zeros predicts the middle, p = S / 2; the weights are uniform times the Gaussian."""
+    """Query of zeros: the predicted center is p = S / 2, and the weights are uniform times the Gaussian."""
     weights = weights_of(LocalPredictiveAlignment(WIDTH, 5, 2), [6, 3, 1], 6, 0)
     bell = [math.exp(-(x**2) / 2.0) for x in (0, 0.5, 1, 1.5, 2)]
     expected = [
@@ -214,7 +214,7 @@ def test_local_predictive_center_in_half_precision_equals_float32():
 
 
 def test_local_predictive_center_learns_through_the_gaussian():
-    """With uniform scores nothing but the Gaussian can move the center; it moves toward the value that is wanted."""
+    """Train with uniform scores, so that only the Gaussian can move the center, toward the one value that counts."""
     torch.manual_seed(5)
     attention = Attention(SCORES["uniform"](), LocalPredictiveAlignment(WIDTH, 8, 4))
     query, values = torch.ones(1, 1, WIDTH), torch.zeros(1, 20, 1)

@@ -35,7 +35,7 @@ def one_step(layers, inputs, cache, rotary):
 @pytest.mark.parametrize("rotary", [None, RotaryPositions(D // H).double()], ids=["plain", "rotary"])
 @torch.no_grad()
 def test_cache_of_beams_that_branch_and_leave_equals_whole_histories(window, rotary):
-    """A random search: after every step each row's output is that of its whole history read at once."""
+    """Run a random search: after every step each row's output equals that of its whole history read at once."""
     layers, generator = stack(window), random.Random(2)
     cache = KeyValueCache.start(LAYERS, 3, H, D // H, torch.zeros(0, dtype=torch.float64))
     histories = [[torch.zeros(0, D, dtype=torch.float64)] for _ in range(3)]  # histories[b][k] (t, D)
@@ -73,7 +73,7 @@ def test_cache_select_moves_neither_keys_nor_values():
 
 @torch.no_grad()
 def test_cache_extended_twice_gives_the_same_step():
-    """Stepping twice from the same cache gives the same twice: nothing is counted in place."""
+    """Step twice from one cache: nothing is counted in place."""
     layers = stack()
     cache = KeyValueCache.start(LAYERS, 1, H, D // H, torch.zeros(0, dtype=torch.float64))
     _, cache = one_step(layers, torch.randn(1, 1, D, dtype=torch.float64), cache, None)

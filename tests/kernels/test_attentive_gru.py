@@ -1,4 +1,4 @@
-"""The fused recurrences against their references, in float64."""
+"""Fused recurrences against their references, in float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fused loss against its reference, torch's own cross-entropy and hand-written sums."""
+"""Fused cross-entropy against its reference, torch's own and hand-computed values."""
 
 import math
 
@@ -108,7 +108,7 @@ def test_fused_cross_entropy_of_a_tied_weight_sums_both_gradients() -> None:
 
 
 def logits_held(function) -> int:
-    """The most elements that any one tensor made inside `function` has."""
+    """Count the elements of the largest tensor made inside `function`."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Largest(TorchDispatchMode):

@@ -151,7 +151,7 @@ def test_model_state_select_equals_recomputation(model: Model):
 
 @torch.no_grad()
 def test_model_weights_of_beams_equal_those_of_sentences(model: Model):
-    """The beams of one sentence get the weights that each would get as a sentence of its own."""
+    """Compare the weights of three beams with those of three equal sentences."""
     if not model.attends:
         return
     source = pad([SOURCES[0]] * 3)

@@ -1,4 +1,4 @@
-"""The convolutional model against the paper's equations, one number at a time in float64."""
+"""Convolutional model against the paper's equations, one number at a time in float64."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The recurrent models against their papers' equations, written out step by step in float64."""
+"""Recurrent models against their papers' equations, written out step by step in float64."""
 
 from __future__ import annotations
 

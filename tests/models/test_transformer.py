@@ -1,4 +1,4 @@
-"""The Transformer beyond the contract: its options, what is shared, and what a step costs."""
+"""Transformer beyond the contract: options, shared parameters, cost of a step."""
 
 import itertools
 
@@ -41,7 +41,7 @@ OPTIONS = [
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @torch.no_grad()
 def test_transformer_steps_with_beams_equal_decode(options):
-    """Every option through search's path: K 1 -> 2, other beams' words between, then the second sentence alone."""
+    """Take the path of a search: from one beam to two, with words of other beams between, then only one sentence."""
     model = create(**options)
     expected = decode(model)
     state = model.start(model.encode(SOURCE, SOURCE != PAD))
@@ -127,7 +127,7 @@ class CountWork(TorchDispatchMode):
 
 @torch.no_grad()
 def test_transformer_step_cost_grows_by_attention_only():
-    """Each further step costs two products over one more position: 2 D multiplications a layer and row."""
+    """Count that each further step costs two products over one more position, 2 D multiplications per layer and row."""
     model = create()
     state = model.start(model.encode(SOURCE, SOURCE != PAD))
     work = []

@@ -1,4 +1,4 @@
-"""A translation model that is a table, and every output it can give, by enumeration."""
+"""Table that serves as a translation model, and the enumeration of its outputs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Table:
         return search(self, self.start(sentences), lengths, **options)
 
     def log_probability(self, sentence: int, tokens) -> float:
-        """Of `tokens`, which may end in EOS, in float64."""
+        """Return the log-probability of `tokens`, which may end in EOS, in float64."""
         path = [BOS, *tokens]
         return sum(
             float(self.log_probs[sentence, time, before, after])
@@ -59,13 +59,13 @@ class Table:
         )
 
     def attention(self, sentence: int, tokens) -> Tensor:
-        """(len(tokens), H, S') of `tokens`, which may end in EOS."""
+        """Return the attention (len(tokens), H, S') of `tokens`, which may end in EOS."""
         before = [BOS, *tokens][:-1]
         rows = [self.weights[sentence, time, token] for time, token in enumerate(before)]
         return torch.stack(rows)[..., : int(self.lengths[sentence])]
 
     def outputs(self, sentence: int, longest: int, shortest: int = 0):
-        """Every output of shortest .. longest tokens, EOS added."""
+        """Enumerate the outputs of shortest .. longest tokens, EOS added."""
         vocabulary = [token for token in range(self.log_probs.shape[-1]) if token not in (PAD, BOS, EOS)]
         for length in range(shortest, longest + 1):
             for tokens in itertools.product(vocabulary, repeat=length):
@@ -77,7 +77,7 @@ def norm(length: int, alpha: float, normalization: str) -> float:
 
 
 def rank(table: Table, sentence: int, tokens, alpha=1.0, normalization="power", coverage=0.0) -> float:
-    """The documented score, written out with plain floats."""
+    """Compute the documented score with plain floats."""
     score = table.log_probability(sentence, tokens) / norm(max(1, len(tokens)), alpha, normalization)
     if coverage:
         sums = table.attention(sentence, tokens).double().mean(1).sum(0).tolist()

@@ -55,7 +55,7 @@ def test_beam_search_with_a_wide_beam_equals_enumeration(normalization, alpha, c
 
 
 def test_beam_search_prefers_the_best_normalized_hypothesis():
-    """The first finished hypothesis (EOS at once, p = 0.5) is not the best once length is normalized."""
+    """Check a table whose first finished hypothesis (EOS at once, p = 0.5) is not the best after normalization."""
     logs = torch.full((1, 4, 6, 6), -30.0)
     logs[0, 0, BOS, EOS], logs[0, 0, BOS, 4] = math.log(0.5), math.log(0.5)
     logs[0, 1, 4, 5] = math.log(0.9)
@@ -175,7 +175,7 @@ def test_beam_search_returns_weights_on_request_only():
 
 
 def test_search_drops_finished_sentences_from_the_batch():
-    """Half of the sentences end at once: the rows stepped are far fewer than all rows at every step."""
+    """End half of the sentences at once: far fewer rows are stepped than all rows at every step."""
     table = Table(8, 20, 6, seed=1)
     table.log_probs[..., EOS] = -50.0
     table.log_probs[4:, 0, BOS, EOS] = 0.0

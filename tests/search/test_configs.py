@@ -1,4 +1,4 @@
-"""The YAML files have every option of a search, with the class's own defaults, and nothing else."""
+"""YAML files of the searches: every option, with the class's own defaults, and nothing else."""
 
 from dataclasses import asdict, fields
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Forced decoding gives what the search reported; models decode alike alone, in batches and in ensembles."""
+"""Forced decoding against searches, and decoding alone against batches and ensembles."""
 
 import math
 
@@ -76,7 +76,7 @@ def test_decode_batch_of_one_sentence_equals_a_batch(build_model, name):
 
 @pytest.mark.parametrize("name", SMALL)
 def test_search_weights_equal_those_of_stepping_the_tokens(build_model, name):
-    """Stepping the found tokens alone gives the same attention."""
+    """Compare with the attention of stepping the found tokens one sentence at a time."""
     model = small(build_model, name)
     source, mask = sources()
     found = decode_batch(model, SEARCHES[1], source, mask, with_weights=True)
