@@ -73,6 +73,7 @@ def run_folder(folder: Path, bundle: Bundle, bleu: Sequence[float]) -> Path:
             "low": low,
             "high": low + (8 if low == 1 else 9),
             "segments": segments,
+            "length_ratio": 0.98,
             "bleu": {"score": score, "low": score - 2, "high": score + 2},
             "chrf": {"score": score + 10, "low": score + 9, "high": score + 11},
         }

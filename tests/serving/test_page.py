@@ -123,7 +123,7 @@ def test_examples_grow_and_are_scored_against_their_reference(page):
     ready(page)
     assert one(page, "#text").get_attribute("value") == SOURCES[0]
     assert one(page, "#reference").text == REFERENCES[0]
-    assert "chrF 100, BLEU 100 against the reference" in card(page, "attentive").text
+    assert "BLEU 100, chrF 100, chrF++ 100, charBLEU 100 against the reference" in card(page, "attentive").text
     assert buttons[0].get_attribute("aria-pressed") == "true"
 
 
@@ -136,7 +136,7 @@ def test_the_slider_shows_one_model_falling_and_the_other_staying(page):
         [cell.text.split("\n")[0] for cell in row.find_elements(By.CSS_SELECTOR, "th, td")]
         for row in page.find_elements(By.CSS_SELECTOR, "#scores tr")
     ]
-    assert rows == [["attentive", "38.0", "48.0", "95%"], ["fixed", "9.0", "19.0", "26%"]]
+    assert rows == [["attentive", "38.0", "48.0", "0.98", "95%"], ["fixed", "9.0", "19.0", "0.98", "26%"]]
     assert "attentive 38.0 BLEU, fixed 9.0 BLEU" in slider.get_attribute("aria-valuetext")
     assert len(page.find_elements(By.CSS_SELECTOR, "#chart polyline")) == 2
     one(page, "#sample").click()

@@ -1,11 +1,12 @@
-// Behaviour of the page at `/`: asks every model for the same sentence, draws what each looked at, and shows quality by length.
+// Behavior of the page at `/`: asks every model for the same sentence, draws what each looked at, and shows quality by length.
 "use strict";
 (() => {
   const data = JSON.parse(document.getElementById("payload").textContent);
   const by = (id) => document.getElementById(id);
   const text = by("text"), problem = by("problem");
   const cards = new Map([...document.querySelectorAll(".card")].map((card) => [card.dataset.model, card]));
-  const words = (sentence) => sentence.split(/\s+/).filter(Boolean).length;
+  const sourceUnit = data.quality ? data.quality.unit : "words";
+  const size = (sentence) => sourceUnit === "words" ? sentence.split(/\s+/).filter(Boolean).length : [...sentence.replace(/\s+/g, "")].length;
   let reference = null, running = null;
 
   const grow = () => {
@@ -128,7 +129,7 @@
   for (const example of samples) {
     const button = document.createElement("button");
     button.type = "button";
-    button.textContent = `${words(example.source)} words`;
+    button.textContent = `${size(example.source)} ${sourceUnit}`;
     button.title = example.source;
     button.setAttribute("aria-pressed", "false");
     button.addEventListener("click", () => take(example));
