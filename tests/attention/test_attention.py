@@ -263,5 +263,5 @@ def test_attention_under_autocast_is_close_and_has_finite_gradients(score, align
 def test_predicted_windows_start_in_the_middle():
     torch.manual_seed(0)
     alignment = LocalPredictiveAlignment(64, 64, 10)
-    centers = alignment.centre(torch.randn(50, 4, 64), torch.full((50, 1), 60))
+    centers = alignment.center(torch.randn(50, 4, 64), torch.full((50, 1), 60))
     assert (centers - 30).abs().max() < 1.5
