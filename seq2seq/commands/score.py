@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import zip_longest
+from pathlib import Path
 
 from omegaconf import DictConfig
 
@@ -35,29 +36,25 @@ def main(config: DictConfig) -> int:
 
 
 def line_pairs(sources: str, translations: str) -> Iterator[tuple[str, str | list[str], bool]]:
-    """Yield line-aligned sources and translations, and whether a translation is finished. From a .jsonl file come the
-    exact tokens that `translate` found.
+    """Yield line-aligned sources and translations, and whether a translation is finished. From JSON lines, recognized
+    by the file's name or its first line, come the exact tokens that `translate` found.
 
     Raises:
         UserError: one file is longer, missing, not UTF-8 or not what its name says.
     """
-    try:
-        with (
-            open(sources, encoding="utf-8-sig", newline="\n") as left,
-            open(translations, encoding="utf-8-sig", newline="\n") as right,
-        ):
-            for number, (source, translation) in enumerate(zip_longest(left, right), start=1):
-                if source is None or translation is None:
-                    shorter = sources if source is None else translations
-                    raise UserError(f"{shorter} ends before line {number}: both files need the same number of lines")
-                text = translation.rstrip("\r\n")
-                jsonl = translations.endswith(".jsonl")
-                found, finished = tokens(text, f"{translations}:{number}") if jsonl else (text, True)
-                yield source.rstrip("\r\n"), found, finished
-    except OSError as error:
-        raise UserError(f"{error.filename}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{sources} or {translations} is not UTF-8: {error}") from error
+    from seq2seq.data.readers import read_lines
+    from seq2seq.inference.line_output import format_of
+
+    jsonl = Path(translations).name.removesuffix(".gz").removesuffix(".xz").removesuffix(".zst").endswith(".jsonl")
+    pairs = zip_longest(read_lines(Path(sources)), read_lines(Path(translations)))
+    for number, (source, translation) in enumerate(pairs, start=1):
+        if source is None or translation is None:
+            shorter = sources if source is None else translations
+            raise UserError(f"{shorter} ends before line {number}: both files need the same number of lines")
+        if number == 1:
+            jsonl = jsonl or format_of(translation.encode("utf-8")) == "jsonl"
+        found, finished = tokens(translation, f"{translations}:{number}") if jsonl else (translation, True)
+        yield source, found, finished
 
 
 def tokens(line: str, where: str) -> tuple[list[str], bool]:

@@ -1,6 +1,7 @@
 """Translating from the command line. Most tests call it in this process: a start of its own costs seconds."""
 
 import gc
+import gzip
 import json
 import os
 import pickle
@@ -155,6 +156,10 @@ def test_score_of_json_lines_repeats_their_scores(capsys: pytest.CaptureFixture[
     assert run(["score", BUNDLE, "sources=in.txt", "translations=out.jsonl"]) == 0
     scores = [float(line) for line in capsys.readouterr().out.splitlines()]
     assert scores == float32_approx([one["score"] for one in records])
+    for name, content in (("renamed.txt", Path("out.jsonl").read_bytes()), ("out.jsonl.gz", None)):
+        Path(name).write_bytes(content or gzip.compress(Path("out.jsonl").read_bytes()))
+        assert run(["score", BUNDLE, "sources=in.txt", f"translations={name}"]) == 0
+        assert [float(line) for line in capsys.readouterr().out.splitlines()] == scores
     records[3]["finished"] = records[7]["finished"] = False
     Path("cut.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
     assert run(["score", BUNDLE, "sources=in.txt", "translations=cut.jsonl"]) == 0
