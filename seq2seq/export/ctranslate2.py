@@ -28,7 +28,7 @@ from seq2seq.models.transformer_layers import FeedForward, PreNorm
 
 QUANTIZATIONS = ("int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16", "float32")
 POSITIONS = 4096
-"""Positions that an exported model has where ours has no last one."""
+"""Positions of an exported model whose original has no limit."""
 
 
 def export_ctranslate2(
@@ -40,10 +40,11 @@ def export_ctranslate2(
 ) -> Verification:
     """Write a Transformer as a folder for CTranslate2, once it is verified on `sample` (None: random tokens).
 
-    quantization: one of QUANTIZATIONS; None keeps float32. metrics: as in a run's metrics.json, for the model card.
+    quantization: one of QUANTIZATIONS; None keeps float32. metrics: as in a run's metrics.json, for the model card (see
+    `scored_run`).
 
     Raises:
-        UserError: a model that CTranslate2 cannot express, a float32 export that does not agree with ours, or
+        UserError: a model that CTranslate2 cannot express, a float32 export that does not agree with it, or
             CTranslate2 is not installed.
     """
     if quantization is not None and quantization not in QUANTIZATIONS:
@@ -93,7 +94,7 @@ def refuse_inexpressible(model: nn.Module) -> None:
 
 
 def transformer_spec(specs: Any, model: Any) -> Any:
-    """CTranslate2's description of our Transformer, without vocabularies. specs: the module ctranslate2.specs."""
+    """CTranslate2's description of a Transformer, without vocabularies. specs: the module ctranslate2.specs."""
     encoder, decoder = model.encoder, model.decoder
     heads = encoder.layers[0].self_attention.heads
     spec = specs.TransformerSpec.from_config(
@@ -107,26 +108,27 @@ def transformer_spec(specs: Any, model: Any) -> Any:
     spec.config.bos_token = BOS_PIECE
     spec.config.eos_token = EOS_PIECE
     spec.config.layer_norm_epsilon = encoder.layers[0].feed_forward_residual.norm.eps
-    for own, theirs, embeddings in (
+    for side, described, embeddings in (
         (encoder, spec.encoder, spec.encoder.embeddings[0]),
         (decoder, spec.decoder, spec.decoder.embeddings),
     ):
-        embeddings.weight = array(own.embed.embedding.weight)
-        theirs.position_encodings.encodings = position_vectors(own.embed)
-        if isinstance(own.norm, nn.LayerNorm):
-            set_norm(theirs.layer_norm, own.norm)
-        for layer, described in zip(own.layers, theirs.layer, strict=True):
-            set_attention(described.self_attention, layer.self_attention, layer.self_attention_residual.norm)
-            set_feed_forward(described.ffn, layer.feed_forward, layer.feed_forward_residual.norm)
-            if own is decoder:
-                set_attention(described.attention, layer.cross_attention, layer.cross_attention_residual.norm, True)
+        embeddings.weight = array(side.embed.embedding.weight)
+        described.position_encodings.encodings = position_vectors(side.embed)
+        if isinstance(side.norm, nn.LayerNorm):
+            set_norm(described.layer_norm, side.norm)
+        for layer, target in zip(side.layers, described.layer, strict=True):
+            set_attention(target.self_attention, layer.self_attention, layer.self_attention_residual.norm)
+            set_feed_forward(target.ffn, layer.feed_forward, layer.feed_forward_residual.norm)
+            if side is decoder:
+                set_attention(target.attention, layer.cross_attention, layer.cross_attention_residual.norm, True)
     spec.decoder.projection.weight = array(model.output.weight)
     spec.decoder.projection.bias = array(model.output.bias)
     return spec
 
 
 def set_attention(spec: Any, attention: MultiHeadAttention, norm: nn.LayerNorm, over_memory: bool = False) -> None:
-    """Ours packs queries, keys and values in this order; attention over a memory has its queries apart."""
+    """Copy an attention layer. This package packs queries, keys and values in this order; in attention over a memory,
+    CTranslate2 has the queries apart."""
     set_norm(spec.layer_norm, norm)
     width = attention.width
     bounds = [0, width, 3 * width] if over_memory else [0, 3 * width]
@@ -153,7 +155,7 @@ def set_norm(spec: Any, norm: nn.LayerNorm) -> None:
 
 
 def position_vectors(embed: PositionedEmbedding) -> Any:
-    """(positions, D): those that were learned, or the first POSITIONS."""
+    """Position vectors (positions, D): those that were learned, or the first POSITIONS."""
     positions = embed.positions
     if not isinstance(positions, AddedPositions):
         return array(torch.zeros(POSITIONS, embed.embedding.weight.shape[1]))
@@ -163,5 +165,5 @@ def position_vectors(embed: PositionedEmbedding) -> Any:
 
 
 def array(tensor: Tensor) -> Any:
-    """A float32 copy in numpy; CTranslate2 quantises it in place."""
+    """A float32 copy in numpy; CTranslate2 quantizes it in place."""
     return tensor.detach().float().cpu().clone().numpy()

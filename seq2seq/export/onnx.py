@@ -29,7 +29,7 @@ from seq2seq.inference.onnx_model import OnnxModel
 from seq2seq.interfaces import BOS, EOS, PAD, UNK
 
 NO_LIMIT = 1 << 31
-"""Lengths from here on are as good as any."""
+"""Lengths from here on count as no limit."""
 
 
 def export_onnx(
@@ -43,7 +43,7 @@ def export_onnx(
 
     They are kept once greedy search over them is verified on `sample` (None: random tokens). metrics: as in a run's
     metrics.json, for the model card. Batch, beam and source length are free; a model with learned positions keeps
-    its limit, which onnx.json tells.
+    its limit, which is in onnx.json.
 
     Raises:
         UserError: a model that torch cannot trace, graphs that do not agree with it, or a library is missing.
@@ -55,9 +55,9 @@ def export_onnx(
     with new_folder(folder) as temporary:
         description = write_graphs(bundle.model, temporary)
         (temporary / EXPORTS[ONNX]).write_text(json.dumps(description, indent=1), encoding="utf-8")
-        ours, theirs = TorchEngine([bundle.model]), TorchEngine([OnnxModel(temporary)])
+        original, exported = TorchEngine([bundle.model]), TorchEngine([OnnxModel(temporary)])
         positions = min(description["limits"].values(), default=None)
-        found = verify(ours, theirs, sample_ids(bundle, sample, positions), bundle.search)
+        found = verify(original, exported, sample_ids(bundle, sample, positions), bundle.search)
         if not found.agrees:
             raise UserError(f"the export does not agree with the model and was not kept: {found}")
         section = {"opset": OPSET, "torch": torch.__version__, "verified": asdict(found), "model": bundle.digest()}
@@ -69,7 +69,7 @@ def export_onnx(
 
 @torch.no_grad()
 def write_graphs(model: Any, folder: Path) -> dict[str, Any]:
-    """Write both graphs; what onnx.json says of them."""
+    """Write both graphs; their description for onnx.json."""
     layout, traced = Layout.of(model), with_recurrent_nodes(model)
     state = split_rows(flatten(SIZES.state(model)), layout.state, SIZES.batch, SIZES.beam)
     axes = {name: split(own) for name, own in layout.state.items()}
@@ -135,7 +135,7 @@ def trace(graph: nn.Module, inputs: Mapping[str, Tensor], axes: Mapping[str, Axe
 
 
 def clear_notes(model: Any) -> None:
-    """Drop what torch notes in a model of onnx_ir on its making: source lines, and names of all the weights."""
+    """Drop torch's notes on the origin of a graph: source lines and names of all the weights."""
     graph, nodes = model.graph, list(model.graph.all_nodes())
     values = [*graph.inputs, *graph.initializers.values(), *(value for node in nodes for value in node.outputs)]
     for part in (model, graph, *nodes, *values):
@@ -143,7 +143,7 @@ def clear_notes(model: Any) -> None:
 
 
 def greatest_lengths(program: ExportedProgram, inputs: Mapping[str, Axes]) -> dict[str, int]:
-    """Of the axes on which tracing found a limit.
+    """The greatest lengths of axes for which tracing found a limit.
 
     Raises:
         ValueError: short lengths were lost.
@@ -166,7 +166,7 @@ def greatest_lengths(program: ExportedProgram, inputs: Mapping[str, Axes]) -> di
 
 @contextmanager
 def tracing() -> Iterator[None]:
-    """Silences torch's remarks on its own workings. Raises UserError for what torch cannot trace."""
+    """Silence torch's internal messages. Raises UserError for models that torch cannot trace."""
     loggers = [logging.getLogger(name) for name in ("torch", "onnxscript", "onnx_ir")]
     levels = [logger.level for logger in loggers]
     try:

@@ -1,4 +1,4 @@
-"""What the model card of an ONNX export says of running it with ONNX Runtime alone."""
+"""The section of an ONNX export's model card on running it with ONNX Runtime alone."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ TEXT = Template("""
 ## ONNX
 
 `encoder.onnx` reads sources and gives the first state; `step.onnx` takes the previous tokens and a state, and gives the
-logits of the next tokens and, under `next_state.NAME`, what becomes of the state. `onnx.json` tells the same as the
-tables below. The search around them is the caller's (or `seq2seq translate checkpoint=THIS_FOLDER`). Run in this
+logits of the next tokens and, under `next_state.NAME`, the changed parts of the state. `onnx.json` has the same as
+the tables below. The search around them is the caller's (or `seq2seq translate checkpoint=THIS_FOLDER`). Run in this
 folder, with numpy, onnxruntime and sentencepiece installed:
 
 ```python
@@ -65,7 +65,7 @@ $tables
 
 
 def onnx_card(description: Mapping[str, Any], tokenizers: TokenizerPair) -> str:
-    """description: what onnx.json holds."""
+    """Markdown from the description in onnx.json."""
     names = list(tokenizers.state())
     example = EXAMPLE.substitute(description["special_tokens"], source=names[0], target=names[-1])
     tables = "\n\n".join(

@@ -1,4 +1,4 @@
-"""A model as two functions of plain tensors, which graphs can hold: the encoder, and one step of the decoder.
+"""A model as two functions of plain tensors, as graphs need them: the encoder, and one step of the decoder.
 
 A state (`interfaces.State`) is any nesting of dataclasses and tuples around tensors and whole numbers. `flatten` gives
 the tensors in it names such as "state.memory.keys" or "state.layers.0.1", and `rebuild` makes a state of them again.
@@ -27,7 +27,7 @@ Axes = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class GraphCache:
-    """`KeyValueCache` as long as what is in it: a graph knows the lengths of its tensors, not how often it ran.
+    """`KeyValueCache` as long as what is in it: a graph knows the lengths of its tensors, not the number of its calls.
 
     keys, values: one a layer (B, H, past, d). visible (B, K, past). starts (steps,).
     """
@@ -71,7 +71,7 @@ class GraphCache:
 
 
 def parts(node: Any, name: str) -> dict[str, Any]:
-    """What a dataclass, tuple or list is made of, each part by its dotted name."""
+    """The parts of a dataclass, tuple or list by their dotted names."""
     if isinstance(node, tuple | list):
         found = {str(number): value for number, value in enumerate(node)}
     elif is_dataclass(node):
@@ -93,7 +93,7 @@ def flatten(node: Any, name: str = STATE) -> dict[str, Tensor]:
 
 
 def rebuild(like: Any, tensors: Mapping[str, Tensor], name: str = STATE) -> Any:
-    """A state that is made as `like` is, from tensors by name."""
+    """A state with the structure of `like`, from tensors by name."""
     if isinstance(like, Tensor):
         return tensors[name.rstrip(".")]
     if isinstance(like, int):
@@ -106,7 +106,7 @@ def rebuild(like: Any, tensors: Mapping[str, Tensor], name: str = STATE) -> Any:
 
 @dataclass(frozen=True)
 class Sizes:
-    """How long each axis that varies is."""
+    """Lengths of the axes that vary."""
 
     batch: int
     beam: int
@@ -127,7 +127,7 @@ class Sizes:
         return source, torch.ones_like(source, dtype=torch.bool)
 
     def state(self, model: Model) -> Any:
-        """A state after so many steps."""
+        """A state after `steps` steps."""
         rows = torch.arange(self.batch).unsqueeze(1).expand(self.batch, self.beam)
         state = model.start(model.encode(*self.sources())).select(rows)
         for _ in range(self.steps):
@@ -136,12 +136,12 @@ class Sizes:
 
 
 SIZES, OTHER_SIZES = Sizes(4, 5, 7, 2), Sizes(2, 3, 4, 1)
-"""Two by which all axes can be told apart."""
+"""Two sets of sizes that distinguish all axes."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How a model's state is made, as `like` is, and the axes, in order, of its tensors and of what a step returns."""
+    """The structure of a model's state, as in `like`, and the axes of its tensors and of a step's results, in order."""
 
     like: Any
     state: dict[str, Axes]

@@ -16,14 +16,14 @@ NODES: dict[type, tuple[str, list[int], dict[str, int]]] = {
     GRULayer: ("GRU", [1, 0, 2], {"linear_before_reset": 1}),
     LSTMLayer: ("LSTM", [0, 3, 1, 2], {}),
 }
-"""Operator, the places in torch of its gates, and attributes that make it torch's."""
+"""Operator, the places of its gates in torch's order, and the attributes that make it equal to torch's."""
 
 Module = TypeVar("Module", bound=nn.Module)
 
 
 def with_recurrent_nodes(model: Module) -> Module:
-    """A copy whose recurrent layers read a sequence in one node: tracing torch's would unroll it to one length. The
-    copy serves to be exported only.
+    """A copy whose recurrent layers read a sequence in one node: tracing torch's layer would unroll it to one length.
+    The copy can only be exported.
     """
     model = copy.deepcopy(model)
     for layer in model.modules():
@@ -33,7 +33,7 @@ def with_recurrent_nodes(model: Module) -> Module:
 
 
 def recurrent_node(layer: GRULayer | LSTMLayer) -> Any:
-    """What stands in for the layer's `forward` (`layers.recurrent.RecurrentLayer`)."""
+    """A replacement for the layer's `forward` (`layers.recurrent.RecurrentLayer`)."""
     operator, weights, attributes = node_parts(layer)
     width, tensors = layer.width, layer.state_tensors
 

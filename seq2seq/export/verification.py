@@ -1,4 +1,4 @@
-"""Whether an exported model says the same as ours."""
+"""Verification that an exported model translates as its original does."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from seq2seq.search import GreedySearch, Sampling, Search
 from seq2seq.search.scoring import Scored
 
 TOLERANCE = 1e-3
-"""Greatest difference of a token's log-probability in float32, and what counts as a tie between two tokens."""
+"""Greatest difference of a token's log-probability in float32; closer tokens count as tied."""
 LONGEST = 200
-"""Tokens of a source that serves to verify."""
+"""Most tokens of a source in a verification."""
 BATCH_TOKENS = 4096
 
 
 @dataclass(frozen=True)
 class Verification:
-    """An exported model against ours, on a sample of `segments` sources.
+    """An exported model against its original, on a sample of `segments` sources.
 
-    log_probability: greatest difference of a token's log-probability in our greedy translations; infinite where one is
-    not finite. greedy and own: shares of segments with the same tokens, by greedy search and by the bundle's own search
-    (None: that is greedy search, or draws samples, or is refused), where the two engines' methods differ a little.
-    ties: segments whose greedy tokens part where two tokens are equally probable; counted as the same. refused: why the
-    exported model cannot be searched by the bundle's own search, which is what it then is asked for by default.
+    log_probability: greatest difference of a token's log-probability in the original's greedy translations; infinite
+    where one is not finite. greedy and own: shares of segments with the same tokens, by greedy search and by the
+    bundle's own search (None: that is greedy search, or draws samples, or is refused); the two engines' beam searches
+    differ a little.
+    ties: segments whose greedy tokens diverge where two tokens are equally probable; they count as the same. refused:
+    the reason why the exported model cannot use the bundle's own search, which remains its default.
     """
 
     segments: int
@@ -41,7 +42,7 @@ class Verification:
 
     @property
     def agrees(self) -> bool:
-        """Whether the two are the same in float32."""
+        """True if the two are the same in float32."""
         return self.greedy == 1 and self.log_probability <= TOLERANCE
 
     def __str__(self) -> str:
@@ -73,13 +74,13 @@ def sample_ids(bundle: Bundle, sample: Sequence[str] | None, positions: int | No
     return kept
 
 
-def verify(ours: Engine, theirs: Engine, sources: Sequence[Ids], search: Search) -> Verification:
+def verify(original: Engine, exported: Engine, sources: Sequence[Ids], search: Search) -> Verification:
     """Compare two engines' greedy translations, their scores, and the translations of `search`."""
     greedy = GreedySearch()
     wanted, found = (
-        [best.tokens for best, *_ in engine.decode(sources, greedy, BATCH_TOKENS)] for engine in (ours, theirs)
+        [best.tokens for best, *_ in engine.decode(sources, greedy, BATCH_TOKENS)] for engine in (original, exported)
     )
-    one, other = (engine.score(sources, wanted, greedy.ranking, BATCH_TOKENS) for engine in (ours, theirs))
+    one, other = (engine.score(sources, wanted, greedy.ranking, BATCH_TOKENS) for engine in (original, exported))
     differences = (
         abs(a - b)
         for left, right in zip(one, other, strict=True)
@@ -87,22 +88,22 @@ def verify(ours: Engine, theirs: Engine, sources: Sequence[Ids], search: Search)
     )
     difference = max(each if math.isfinite(each) else math.inf for each in differences)
     apart = [place for place, tokens in enumerate(found) if tokens != wanted[place]]
-    again = ours.score([sources[p] for p in apart], [found[p] for p in apart], greedy.ranking, BATCH_TOKENS)
+    again = original.score([sources[p] for p in apart], [found[p] for p in apart], greedy.ranking, BATCH_TOKENS)
     ties = sum(is_tie(one[place], scored) for place, scored in zip(apart, again, strict=True))
     own, refused = None, None
     try:
-        theirs.check(search)
+        exported.check(search)
     except UserError as error:
         refused = str(error)
     if refused is None and search != greedy and not isinstance(search, Sampling):
-        lists = [engine.decode(sources, search, BATCH_TOKENS) for engine in (ours, theirs)]
+        lists = [engine.decode(sources, search, BATCH_TOKENS) for engine in (original, exported)]
         own = sum(a[0].tokens == b[0].tokens for a, b in zip(*lists, strict=True)) / len(sources)
     same = (len(sources) - len(apart) + ties) / len(sources)
     return Verification(len(sources), difference, same, ties, own, refused)
 
 
 def is_tie(one: Scored, other: Scored) -> bool:
-    """Whether the first tokens in which two outputs differ are equally probable."""
+    """True if the first tokens in which two outputs differ are equally probable."""
     place = next(
         (p for p, (a, b) in enumerate(zip(one.tokens, other.tokens, strict=False)) if a != b),
         min(len(one.tokens), len(other.tokens)),

@@ -64,8 +64,8 @@ def _build(node: Any, where: str, extra: Mapping[str, Any]) -> Any:
     target = allowed_targets().get(node[TARGET]) if isinstance(node[TARGET], str) else None
     if target is None:
         raise UserError(
-            f"{where}.{TARGET}: {node[TARGET]!r} may not be built from a bundle; only this package's models, attention "
-            "modules and searches may"
+            f"{where}.{TARGET}: {node[TARGET]!r} cannot be built from a bundle; only models, attention modules and "
+            "searches of this package can"
         )
     try:
         return target(**values, **extra)
@@ -76,7 +76,7 @@ def _build(node: Any, where: str, extra: Mapping[str, Any]) -> Any:
 
 
 class Allowance(TorchFunctionMode):
-    """Stops a model from being built, before memory is taken, once it clearly has more or larger tensors than the
+    """Stops the building of a model, before memory is taken, once it clearly has more or larger tensors than the
     weights that are to fill it: a configuration of a few bytes could ask for any size. Twice as much is allowed, which
     has room for what is computed and not kept with the weights.
     """
@@ -96,12 +96,12 @@ class Allowance(TorchFunctionMode):
 
 
 def entries(shape: Sequence[Any]) -> int:
-    """Of a new tensor, whose shape is given as to `torch.empty`: as several numbers or as one sequence."""
+    """Number of entries in a tensor of this shape, given as to `torch.empty`: several numbers or one sequence."""
     return math.prod(torch.Size(shape[0] if shape and isinstance(shape[0], Sequence) else shape))
 
 
 def read_yaml(text: str, where: str) -> dict[str, Any]:
-    """A mapping from YAML of plain values. Aliases are refused: expanding them could take any amount of memory."""
+    """Read a mapping of plain values from YAML. Aliases are refused: expanding them could take any amount of memory."""
     try:
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
             raise UserError(f"{where} uses YAML aliases, which are not allowed in a bundle")
@@ -109,5 +109,5 @@ def read_yaml(text: str, where: str) -> dict[str, Any]:
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise UserError(f"{where} is not plain YAML: {' '.join(str(error).split())}") from error
     if not isinstance(config, dict):
-        raise UserError(f"{where} must hold a mapping")
+        raise UserError(f"{where} must be a mapping")
     return config

@@ -1,11 +1,11 @@
-"""A bundle: what translating needs and nothing more, in one folder.
+"""A bundle: one folder with all that a translator needs.
 
     config.yaml         format version, model, default search, languages, vocabulary sizes
     model.safetensors   weights
     tokenizer.model     or tokenizer.source.model and tokenizer.target.model
     README.md           the model card
 
-Loading executes no pickle and builds nothing but this package's own classes.
+Loading runs no pickle and builds only classes of this package.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ WEIGHTS, CARD = "model.safetensors", "README.md"
 
 @dataclass(frozen=True)
 class Bundle:
-    """model in eval mode; config is what config.yaml holds (see `describe`)."""
+    """model: in evaluation mode. config: the content of config.yaml (see `describe`)."""
 
     model: nn.Module
     tokenizers: TokenizerPair
@@ -59,11 +59,11 @@ class Bundle:
 
     @property
     def languages(self) -> tuple[str | None, str | None]:
-        """Source and target."""
+        """The source and target language."""
         return configured_languages(self.config)
 
     def digest(self) -> str:
-        """SHA-256, in hexadecimal, of the model's settings, weights and tokenizers: what a score belongs to."""
+        """SHA-256 of the model's settings, weights and tokenizers in hexadecimal: the identity of what was scored."""
         found = hashlib.sha256(json.dumps(self.config["model"], sort_keys=True).encode())
         for name, content in sorted(self.tokenizers.state().items()):
             found.update(f"\n{name} {len(content)}\n".encode() + content)
@@ -84,7 +84,7 @@ class Bundle:
 
     @classmethod
     def load(cls, folder: str | Path, device: torch.device | str = "cpu") -> Bundle:
-        """Raises UserError for whatever is missing, damaged, hostile or of another format version."""
+        """Load a bundle. Raises UserError for a part that is missing, damaged, hostile or of another format version."""
         folder = Path(folder)
         for name in (CONFIG, WEIGHTS):
             if not (folder / name).is_file():
@@ -98,12 +98,12 @@ class Bundle:
         try:
             weights = load_file(folder / WEIGHTS, device="cpu")
         except (SafetensorError, OSError, ValueError) as error:
-            raise UserError(f"{folder / WEIGHTS} is damaged or no safetensors file: {error}") from error
+            raise UserError(f"{folder / WEIGHTS} is damaged or not a safetensors file: {error}") from error
         return build_bundle(config, weights, TokenizerPair.load(folder), str(folder), device)
 
 
 def load_bundle(path: str | Path, device: torch.device | str = "cpu") -> Bundle:
-    """From a bundle, a run's folder (its bundle/, else its best checkpoint) or a checkpoint file."""
+    """Load a model from a bundle, a run's folder (its bundle/, else its best checkpoint) or a checkpoint file."""
     path = Path(path)
     if path.is_file():
         return load_checkpoint(path, device)
@@ -122,7 +122,7 @@ def load_bundle(path: str | Path, device: torch.device | str = "cpu") -> Bundle:
 
 
 def write_companions(bundle: Bundle, config: Mapping[str, Any], folder: Path, card: str) -> None:
-    """Write what lies beside the weights: tokenizers, config.yaml and the model card (Markdown)."""
+    """Write the files beside the weights: tokenizers, config.yaml and the model card (Markdown)."""
     bundle.tokenizers.save(folder)
     unshared = json.loads(json.dumps(config))  # YAML writes shared parts as aliases, which loading refuses
     text = yaml.safe_dump(unshared, sort_keys=False, allow_unicode=True)
@@ -131,10 +131,13 @@ def write_companions(bundle: Bundle, config: Mapping[str, Any], folder: Path, ca
 
 
 def load_checkpoint(path: str | Path, device: torch.device | str = "cpu") -> Bundle:
-    """From a training checkpoint, read with weights-only loading: "state_dict" with the model under "model.", and
-    "seq2seq" with "config" (the run's, resolved) and "tokenizers" (bytes by file name)."""
+    """Load the model of a training checkpoint, with weights-only loading.
+
+    It contains "state_dict" with the model under "model.", and "seq2seq" with "config" (the run's, resolved) and
+    "tokenizers" (bytes by file name).
+    """
     try:
-        with zipfile.ZipFile(path):  # what is no archive, torch would take for a checkpoint of its early days
+        with zipfile.ZipFile(path):  # torch would take other files for checkpoints of its first versions
             checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged pickle can raise anything
         reason = str(error).splitlines()[0] if str(error) else "it is damaged"
@@ -154,23 +157,23 @@ def load_checkpoint(path: str | Path, device: torch.device | str = "cpu") -> Bun
 
 
 def _part(whole: Any, name: str, missing: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
-    """A mapping inside a checkpoint; `missing` stands in for one that is not there."""
+    """A mapping inside a checkpoint, or `missing` where there is none."""
     part = whole.get(name) if isinstance(whole, Mapping) else None
     if part is None:
         part = missing
     if not isinstance(part, Mapping):
-        raise UserError(f"{name} is missing" if part is None else f"{name} is no mapping")
+        raise UserError(f"{name} is missing" if part is None else f"{name} is not a mapping")
     return part
 
 
 def _model_weights(state: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Those under "model."."""
+    """The weights under "model."."""
     weights = {name.removeprefix("model."): value for name, value in state.items() if str(name).startswith("model.")}
     for name, value in weights.items():
         if not isinstance(value, Tensor) or value.layout != torch.strided or value.device.type != "cpu":
-            raise UserError(f"the weight {name} is no plain tensor")
+            raise UserError(f"the weight {name} is not a plain tensor")
         if value.untyped_storage().nbytes() < value.nbytes:
-            raise UserError(f"the weight {name} repeats its numbers instead of holding them all")
+            raise UserError(f"the weight {name} repeats its numbers instead of storing them all")
     return weights
 
 
@@ -193,13 +196,13 @@ def build_bundle(
     with Allowance(weights.values()):
         model = build(config["model"], f"{where}: model", **tokenizers.vocabulary())
     if not isinstance(model, nn.Module):
-        raise UserError(f"{where}: model._target_ built no model")
+        raise UserError(f"{where}: model._target_ did not build a model")
     fill(model, weights, where)
     return Bundle(model.to(device).eval(), tokenizers, config)
 
 
 def fill(model: nn.Module, weights: dict[str, Tensor], where: str) -> None:
-    """Copy `weights` into the model; each shared tensor may be there under one of its names or under several."""
+    """Copy `weights` into the model; each shared tensor may be given under one or several of its names."""
     own = model.state_dict()
     homes = {tensor.data_ptr(): name for name, tensor in own.items()}
     given = {homes[own[name].data_ptr()] for name in weights if name in own}
@@ -219,7 +222,7 @@ def fill(model: nn.Module, weights: dict[str, Tensor], where: str) -> None:
                 f"{tuple(own[name].shape)} {own[name].dtype}"
             )
         if not own[name].copy_(tensor).isfinite().all():
-            raise UserError(f"{where}: {name} holds values that are not finite: damaged, or training has diverged")
+            raise UserError(f"{where}: {name} has values that are not finite: damaged, or training has diverged")
 
 
 def unique_tensors(model: nn.Module) -> dict[str, Tensor]:

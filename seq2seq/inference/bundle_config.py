@@ -23,7 +23,7 @@ def describe(
     source_language: str | None,
     target_language: str | None,
 ) -> dict[str, Any]:
-    """A bundle's config: resolved plain nodes for model and search, languages, vocabulary sizes, format version."""
+    """The config of a bundle: model and search (resolved plain nodes), languages, vocabulary sizes, format version."""
     return {
         "format": FORMAT,
         "seq2seq": seq2seq.__version__,
@@ -68,12 +68,13 @@ def configured_search(config: Mapping[str, Any]) -> Search:
     node = config.get("search")
     search: Search = build(node, "search") if node else BeamSearch()
     if not isinstance(search, BeamSearch | GreedySearch | Sampling):
-        raise UserError("search._target_ is no search")
+        raise UserError("search._target_ is not a search")
     return search
 
 
 def configured_languages(config: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """The source and target language of a bundle's config."""
     languages = config.get("languages") or {}
     if not isinstance(languages, Mapping) or not languages.keys() <= {"source", "target"}:
-        raise UserError(f"languages: {languages!r} is no mapping of source and target")
+        raise UserError(f"languages: {languages!r} is not a mapping of source and target")
     return languages.get("source"), languages.get("target")

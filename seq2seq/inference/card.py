@@ -1,4 +1,4 @@
-"""The model card that lies in a bundle."""
+"""The model card of a bundle or an export."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import yaml
 
-LICENCE_AND_USE = """\
-## Licence
+LICENSE_AND_USE = """\
+## License
 
-The weights follow from the training data: the data's licence and terms of use apply to them. Check them
-before you pass this model on.
+The weights are derived from the training data, whose license and terms of use apply to them. Check these before
+you share the model.
 
 ## Use
 
@@ -68,7 +68,7 @@ def model_card(
         "",
         *_scores({} if quantization else metrics.get("splits") or {}, verification is not None),
         *_verification(verification, quantization),
-        LICENCE_AND_USE,
+        LICENSE_AND_USE,
         "## Configuration",
         "",
         "```yaml",
@@ -82,7 +82,7 @@ def model_card(
 
 
 def short_name(node: Mapping[str, Any]) -> str:
-    """What people call what a node builds: rnn of seq2seq.models.create_rnn."""
+    """The short name of what a node builds: rnn for seq2seq.models.create_rnn."""
     return str(node["_target_"]).rpartition(".")[2].removeprefix("create_")
 
 

@@ -25,12 +25,12 @@ from seq2seq.search.scoring import Scored
 
 PAD_PIECE, BOS_PIECE = "<pad>", "<s>"
 SENTENCES = 64
-"""One thread translates so many at a time: CTranslate2 is fastest with a batch for each thread."""
+"""Sentences that one thread translates at a time: CTranslate2 is fastest with a batch for each thread."""
 
 
 @dataclass(frozen=True)
-class Job:
-    """Sources to translate, the most and the fewest tokens before EOS of each, and options of translate_batch."""
+class Task:
+    """Sources, the maximum and minimum number of tokens of each before EOS, and options of translate_batch."""
 
     sources: Sequence[Ids]
     limits: Sequence[int]
@@ -41,12 +41,11 @@ class Job:
 class CTranslate2Engine:
     """`engines.Engine` by CTranslate2.
 
-    Greedy search finds what the package's own does. Beams differ in two points: CTranslate2 fills the places of
-    finished hypotheses with further live ones, and stops when beam_size hypotheses have finished, without asking
-    whether a live one could still win. Where tokens are forbidden (suppress_unknown, no_repeat_ngram, a minimum length)
-    it shares their probability out among the others before it scores. Sampling, forced prefixes, diverse groups,
-    gnmt normalisation, coverage penalty and min_length_a are refused. Outputs are no longer than the model's
-    positions.
+    Greedy search finds what this package's own search finds. Beam search differs in two points: CTranslate2 fills the
+    places of finished hypotheses with further live ones, and it stops once beam_size hypotheses have finished, even if
+    a live one could still win. Where tokens are forbidden (suppress_unknown, no_repeat_ngram, a minimum length), it
+    distributes their probability over the others before scoring. Sampling, forced prefixes, diverse groups, GNMT
+    normalization, coverage penalty and min_length_a are refused. Outputs are no longer than the model's positions.
     """
 
     def __init__(self, export: Export, device: torch.device | str = "cpu") -> None:
@@ -86,12 +85,12 @@ class CTranslate2Engine:
         lengths = source_lengths(sources)
         limits = [self._limit(search, length) for length in lengths]
         minima = [min(limit, int(search.min_length_b)) for limit in limits]
-        job = Job(sources, limits, minima, options)
+        task = Task(sources, limits, minima, options)
         beams = options["beam_size"] > 1
         waiting = [
             (place, *submitted)
             for places in batches(lengths, max_tokens)
-            for place, submitted in zip(places, self._submit(job, places), strict=True)
+            for place, submitted in zip(places, self._submit(task, places), strict=True)
         ]
         first = []
         if with_weights and beams:
@@ -100,16 +99,16 @@ class CTranslate2Engine:
         n_best = search.n_best if isinstance(search, BeamSearch) else 1
         found: list[list[Hypothesis]] = [[] for _ in sources]
         past = []
-        for place, promise, used in waiting:  # in the order of their translation: later ones go on meanwhile
+        for place, promise, used in waiting:  # in the order of their translation, while later ones continue
             result, limit = promise.result(), limits[place]
             outputs = result.hypotheses
             if beams and used > limit and max(map(len, outputs)) > limit:
                 past.append(place)
             found[place] = self._hypotheses(result, outputs[:n_best], limit, norms)
-        # A call has one limit for all of its sources. Greedy outputs can be cut afterwards; a beam is searched anew by
-        # its own limit if it has come to that: the last hypothesis to finish is among those returned.
+        # A call has one limit for all of its sources. Greedy outputs can be cut afterwards; a beam that reached its own
+        # limit is searched again with that limit: the last hypothesis to finish is among those returned.
         past.sort(key=lambda place: (minima[place], limits[place]))
-        for place, (promise, _) in zip(past, self._submit(job, past, of_one_limit=True), strict=True):
+        for place, (promise, _) in zip(past, self._submit(task, past, of_one_limit=True), strict=True):
             result = promise.result()
             found[place] = self._hypotheses(result, result.hypotheses[:n_best], limits[place], norms)
         for hypotheses, promise in zip(found, first, strict=False):
@@ -140,22 +139,22 @@ class CTranslate2Engine:
             found.append(Scored(list(target), values, sum(values), sum(values) / norms[len(values)]))
         return found
 
-    def _submit(self, job: Job, places: Sequence[int], of_one_limit: bool = False) -> list[tuple[Any, int]]:
-        """Start on these places of the job: for each a promise, and the limit of the call that it is part of.
+    def _submit(self, task: Task, places: Sequence[int], of_one_limit: bool = False) -> list[tuple[Any, int]]:
+        """Start translating these places of the task; for each a promise, and the limit of the call that it is part of.
 
-        A call has one minimum; of_one_limit: and one limit, else the largest of its sources.
+        A call has one minimum. of_one_limit: it has one limit too, else the largest of its sources.
         """
         promises: list[tuple[Any, int]] = []
-        for _, group in groupby(places, lambda place: (job.minima[place], of_one_limit and job.limits[place])):
+        for _, group in groupby(places, lambda place: (task.minima[place], of_one_limit and task.limits[place])):
             same = list(group)
-            limit = max(job.limits[place] for place in same)
+            limit = max(task.limits[place] for place in same)
             results = self._translator.translate_batch(
-                self._source_pieces(job.sources[place] for place in same),
+                self._source_pieces(task.sources[place] for place in same),
                 max_decoding_length=limit + 1,
-                min_decoding_length=job.minima[same[0]],
+                min_decoding_length=task.minima[same[0]],
                 max_batch_size=SENTENCES,
                 asynchronous=True,
-                **job.options,
+                **task.options,
             )
             promises += [(result, limit) for result in results]
         return promises
@@ -201,8 +200,7 @@ class CTranslate2Engine:
     def _finish_cut(
         self, sources: Sequence[Ids], found: list[list[Hypothesis]], ranking: Ranking, max_tokens: int
     ) -> list[list[Hypothesis]]:
-        """Outputs that were cut get the score of the tokens that they kept, and come after finished ones; of those
-        that are now equal one stays."""
+        """Score cut outputs by the tokens that they kept and put them after finished ones; of equal ones, keep one."""
         cut = [(place, one) for place, row in enumerate(found) for one in row if not one.finished]
         if not cut:
             return found
@@ -233,7 +231,7 @@ def load(folder: Path, device: torch.device) -> Any:
 
 
 def decoding_options(search: Search) -> dict[str, Any]:
-    """`search` in the words of CTranslate2's translate_batch. Raises UserError for what it does not have."""
+    """The options of CTranslate2's translate_batch for a search. Raises UserError for options that it does not have."""
     if not isinstance(search, BeamSearch | GreedySearch):
         raise UserError("engine=ctranslate2 searches with search=greedy or search=beam only")
     refuse_ranking(search.ranking)
@@ -258,6 +256,7 @@ def decoding_options(search: Search) -> dict[str, Any]:
 
 
 def refuse_ranking(ranking: Ranking) -> None:
+    """Raises UserError for scores that CTranslate2 cannot rank by."""
     if ranking.length_penalty and ranking.normalization != "power":
         raise UserError("search.normalization=gnmt is not available with engine=ctranslate2; it has power")
     if ranking.coverage_penalty:

@@ -1,4 +1,4 @@
-"""What runs a model for the translator: token ids in, hypotheses out."""
+"""Engines run a model for the translator: token ids in, hypotheses out."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ Run = Callable[[list[int]], Sequence[Result]]
 
 
 class Engine(Protocol):
-    """Results come in the order of `sources` and do not depend on how they share batches, each of which has at most
+    """Runs a model. Results are in the order of `sources` and do not depend on the batches, each of which has at most
     max_tokens source tokens, padding included (or one source)."""
 
     @property
     def models(self) -> list[Any]:
-        """The models (`interfaces.Model`) if our own search runs over them, else []."""
+        """The models (`interfaces.Model`) if this package's search runs over them, else []."""
         ...
 
     @property
@@ -58,11 +58,11 @@ class Engine(Protocol):
         numbers: Sequence[int] | None = None,
         with_weights: bool = False,
     ) -> list[list[Hypothesis]]:
-        """N-best lists; prefixes, numbers and with_weights as in `Search.__call__`."""
+        """Search for n-best lists; prefixes, numbers and with_weights as in `Search.__call__`."""
         ...
 
     def score(self, sources: Sequence[Ids], targets: Sequence[Ids], ranking: Ranking, max_tokens: int) -> list[Scored]:
-        """Given targets as finished hypotheses, see `search.score_pairs`."""
+        """Score given targets as finished hypotheses, see `search.score_pairs`."""
         ...
 
 
@@ -134,7 +134,7 @@ def pair_lengths(sources: Sequence[Ids], targets: Sequence[Ids]) -> list[int]:
 
 
 def check_lengths(engine: Engine, sources: Sequence[Ids], targets: Sequence[Ids], done: int) -> None:
-    """Raises UserError for the first pair with more tokens than the engine has positions for; `done` pairs went
+    """Raises UserError for the first pair with more tokens than the engine has positions for. done: number of pairs
     before these."""
     for name, side, longest in (
         ("source", sources, engine.longest_source),
@@ -157,7 +157,7 @@ def by_batches(lengths: Sequence[int], max_tokens: int, run: Run[Result]) -> lis
 
 
 def in_halves(run: Run[Result], places: list[int]) -> list[Result]:
-    """run(places); where memory runs out, half of the places at a time."""
+    """Call `run`; where memory runs out, with half of the places at a time."""
     try:
         return list(run(places))
     except (MemoryError, RuntimeError) as error:

@@ -1,6 +1,6 @@
-"""Folders that `seq2seq export` wrote for other engines than torch.
+"""Folders that `seq2seq export` wrote for engines other than torch.
 
-They hold that engine's own files, which any program that uses it can load, and what the translator needs besides:
+They contain the engine's own files, which any program with that engine can load, and what the translator also needs:
 config.yaml, as in a bundle, and tokenizers.
 """
 
@@ -35,7 +35,7 @@ def export_format(path: str | Path) -> str | None:
 
 @dataclass(frozen=True)
 class Export:
-    """format: one of EXPORTS. config: as a bundle's, with a section of that name."""
+    """A model for another engine. format: one of EXPORTS. config: as a bundle's, with a section of that name."""
 
     format: str
     folder: Path
@@ -51,8 +51,8 @@ class Export:
         return configured_languages(self.config)
 
     def digest(self) -> str | None:
-        """`Bundle.digest` of the model that this export repeats in float32; None for quantized weights, which have
-        scores of their own that nobody measured, and for exports of version 0.1.0."""
+        """`Bundle.digest` of the original model if this export has its weights in float32; else None, since the scores
+        of quantized weights were not measured. Exports of version 0.1.0 have no digest."""
         digest = self.section.get("model")
         return digest if isinstance(digest, str) else None
 
@@ -63,13 +63,13 @@ class Export:
 
     @classmethod
     def load(cls, folder: Path) -> Export:
-        """Raises UserError for what is missing, damaged, does not belong together or is of another format version."""
+        """Load an export. Raises UserError for parts that are missing, damaged, mismatched or of another version."""
         format = export_format(folder)
         if format is None:
-            raise UserError(f"{folder} is no export: it has none of {', '.join(EXPORTS.values())}")
+            raise UserError(f"{folder} is not an export: it has none of {', '.join(EXPORTS.values())}")
         if not (folder / CONFIG).is_file():
             raise UserError(
-                f"{folder} holds {EXPORTS[format]}, but no {CONFIG} and so no tokenizer\n"
+                f"{folder} has {EXPORTS[format]}, but no {CONFIG} and so no tokenizer\n"
                 f"Write it with: seq2seq export checkpoint=RUN output=DIR format={format}"
             )
         config = read_yaml((folder / CONFIG).read_text(encoding="utf-8", errors="replace"), str(folder / CONFIG))
@@ -82,7 +82,7 @@ class Export:
 
 
 def import_library(name: str, extra: str) -> Any:
-    """A module of LIBRARIES that comes with one of this package's extras. Raises UserError if it is not installed."""
+    """Import a module of LIBRARIES, which comes with an extra of this package. Raises UserError without it."""
     try:
         return import_module(name)
     except ImportError as error:

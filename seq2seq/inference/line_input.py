@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import BinaryIO
 
-from seq2seq.data.readers import read_lines, refuse_other_formats
+from seq2seq.data.readers import BOM, read_lines, refuse_other_formats
 from seq2seq.inference.text_windows import FIRST_WINDOW, growing_windows
 
 PATIENCE = 0.02
@@ -50,7 +50,7 @@ def line_windows(source: BinaryIO, size: int) -> Iterator[list[str]]:
         while len(lines) >= now or (lines and not ready):
             yield lines[:now]
             lines, now = lines[now:], min(2 * now, size)
-    if rest:
+    if rest and not (first and rest == BOM):
         lines.append(_decoded(bytes(rest), first))
     remaining = iter(lines)
     while window := list(islice(remaining, size)):
@@ -61,7 +61,7 @@ def _decoded(line: bytes, first: bool) -> str:
     """The text of a line; without a byte order mark if it is the first of its pipe."""
     if first:
         refuse_other_formats(line, "standard input")
-        line = line.removeprefix(b"\xef\xbb\xbf")
+        line = line.removeprefix(BOM)
     return line.removesuffix(b"\r").decode("utf-8", "surrogateescape")
 
 

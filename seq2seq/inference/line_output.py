@@ -73,13 +73,13 @@ def _check_format(line: bytes, name: str, output_format: str) -> None:
         ) from None
     if (found := format_of(line)) != output_format:
         raise UserError(
-            f"output={name} holds {FORMATS[found]}, not {FORMATS[output_format]}: it cannot be resumed with "
+            f"output={name} contains {FORMATS[found]}, not {FORMATS[output_format]}: it cannot be resumed with "
             f"format={output_format}\nGive format={found} or another output, or leave out resume=true."
         )
 
 
 def same_file(one: str | Path | None, other: str | Path | None) -> bool:
-    """Whether two paths lead to one file that exists; never for standard input and output."""
+    """True if two paths lead to one existing file; False for standard input and output."""
     if one is None or other is None or not (os.path.exists(one) and os.path.exists(other)):
         return False
     return os.path.samefile(one, other) and not stat.S_ISCHR(os.stat(one).st_mode)

@@ -102,7 +102,7 @@ def translate_lines(
             progress(report)
     report.seconds = time.monotonic() - began
     if skip > report.skipped:
-        raise UserError(f"the output already holds {skip} lines, but the input has {report.skipped}: another input?")
+        raise UserError(f"the output already has {skip} lines, but the input has {report.skipped}: another input?")
     return report
 
 
@@ -178,7 +178,7 @@ def check_output(translator: Translator, search: SearchChoice, n_best: int | Non
     if output_format not in FORMATS:
         raise UserError(f"format={output_format!r} is unknown; choose text or jsonl")
     if output_format == "text" and n_best not in (None, 1):
-        raise UserError(f"n_best={n_best} needs format=jsonl: a line of text holds one translation")
+        raise UserError(f"n_best={n_best} needs format=jsonl: a line of text has one translation")
     translator.engine.check(translator.resolve(search, n_best))
 
 

@@ -1,4 +1,4 @@
-"""What a translator starts from: the kind of model that lies at a path, and the engine that runs it."""
+"""Loading any kind of model for a translator, and starting the engine that runs it."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ ENGINES = ("auto", "torch", *EXPORTS)
 
 
 def load_model(path: str | PathLike[str], device: torch.device, engine: str = "auto") -> Bundle | Export:
-    """Raises UserError if there is no model there, or one of another kind than `engine`."""
+    """Load the model at `path`. Raises UserError if there is none, or if `engine` cannot run it."""
     if engine not in ENGINES:
         raise UserError(f"engine={engine!r} is unknown; choose {', '.join(ENGINES)}")
     limit_threads_after_fork()
     found = export_format(Path(path))
     if engine in EXPORTS and found != engine:
         raise UserError(
-            f"checkpoint={path} is no export with format={engine}\n"
+            f"checkpoint={path} is not an export with format={engine}\n"
             f"Write one with: seq2seq export checkpoint={path} output=DIR format={engine}"
         )
     return load_bundle(Path(path), device) if found is None or engine == "torch" else Export.load(Path(path))
 
 
 def start_engine(bundles: Sequence[Bundle | Export], device: torch.device) -> Engine:
+    """The engine for one model, or for an ensemble of bundles."""
     models = [bundle.model for bundle in bundles if isinstance(bundle, Bundle)]
     if len(models) == len(bundles):
         return TorchEngine(models, device)
@@ -46,7 +47,7 @@ def start_engine(bundles: Sequence[Bundle | Export], device: torch.device) -> En
 
 
 def use_threads(threads: int | None) -> None:
-    """Let torch take so many threads on the CPU; None leaves it at all cores. Raises UserError for fewer than one."""
+    """Limit torch to this number of CPU threads (None: all cores). Raises UserError for fewer than one."""
     if threads is not None and threads < 1:
         raise UserError(f"threads={threads} must be at least 1")
     if threads is not None:
@@ -54,7 +55,7 @@ def use_threads(threads: int | None) -> None:
 
 
 def find_device(device: torch.device | str) -> torch.device:
-    """Raises UserError if this machine lacks it, or if it lacks float64, in which scores are added up."""
+    """The torch device of this name. Raises UserError if the machine lacks it, or float64, which sums scores."""
     try:
         return torch.empty(0, device=device, dtype=torch.float64).device
     except (RuntimeError, AssertionError, TypeError) as error:

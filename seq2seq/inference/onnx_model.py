@@ -19,9 +19,9 @@ from seq2seq.inference.forking import PerProcess, limit_threads_after_fork
 from seq2seq.interfaces import DecoderOutput
 
 STATE, NEXT = "state.", "next_state."
-"""What the names of a state's tensors begin with, and of those that a step returns because it changes them."""
+"""Prefixes of the names of a state's tensors, and of those that a step returns because it changes them."""
 Axes = Sequence[str | int]
-"""What each axis of a tensor is as long as, by name, or its fixed length."""
+"""For each axis of a tensor, the name of its length or a fixed length."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class OnnxState:
     beams: int
 
     def select(self, rows: Tensor) -> OnnxState:
-        """As `interfaces.State.select`. Tensors with a beam axis have it second, behind that of the batch."""
+        """See `interfaces.State.select`. Tensors with a beam axis have it second, after that of the batch."""
         stay = None if len(rows) == len(self.mask) else rows[:, 0] // self.beams
         found = {}
         for name, tensor in self.tensors.items():
@@ -49,7 +49,7 @@ class OnnxState:
 
 
 class OnnxModel:
-    """`interfaces.Model` in evaluation, by ONNX Runtime on the CPU. The features of a step are its logits."""
+    """`interfaces.Model` in evaluation, run by ONNX Runtime on the CPU. The features of a step are its logits."""
 
     def __init__(self, folder: Path, device: torch.device | str = "cpu") -> None:
         """Raises UserError if ONNX Runtime is not installed or cannot read the folder, whose parts must fit."""
@@ -76,7 +76,7 @@ class OnnxModel:
         if self._axes != self._step.inputs or any(ports[place].keys() != own.keys() for place, own in found.items()):
             raise UserError(f"{path} does not describe the graphs beside it: the export is damaged")
         if self._axes.keys() != {"tokens", *self._encoder.outputs}:
-            raise UserError(f"{folder}: step.onnx does not go on from what encoder.onnx gives: the export is damaged")
+            raise UserError(f"{folder}: step.onnx does not take the outputs of encoder.onnx: the export is damaged")
         self.longest_source = self._limits["source"] - 1 if "source" in self._limits else None
         self.longest_output = self._limits.get("steps")
         self.attends = "weights" in self._step.outputs
@@ -118,7 +118,7 @@ class OnnxModel:
 
 
 def checked_limits(limits: Mapping[str, Any]) -> dict[str, int]:
-    """Greatest lengths by axis; a source has at least a token and EOS. Raises ValueError for others."""
+    """The greatest lengths by axis; a source has at least a token and EOS. Raises ValueError for other values."""
     for axis, length in limits.items():
         if type(length) is not int or length < (2 if axis == "source" else 1):
             raise ValueError(f"the limit {length!r} of {axis}")
@@ -131,7 +131,7 @@ def load(path: Path) -> Any:
     library = import_library("onnxruntime", ONNX)
     options = library.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
-    options.log_severity_level = 4  # what goes wrong is raised
+    options.log_severity_level = 4  # errors are raised
     try:
         return library.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's own exceptions have no common base

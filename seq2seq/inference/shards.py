@@ -1,4 +1,4 @@
-"""Translating one file in several parts: every count-th line each."""
+"""Shards of a file, translated apart: every count-th line."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def join_shards(paths: Iterable[str | Path], output: str | Path) -> int:
         while shards:
             row = [shard.readline() for shard in shards]
             if not lines and len({format_of(line) for line in row if line}) > 1:
-                raise UserError("the shards do not fit together: some hold text, others JSON lines")
+                raise UserError("the shards do not fit together: some contain text, others JSON lines")
             whole = [line.endswith(b"\n") for line in row]
             if any(line and not end for line, end in zip(row, whole, strict=True)) or whole != sorted(
                 whole, reverse=True

@@ -40,8 +40,8 @@ class Batching:
 
 
 def growing_windows(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Lists of items, each twice as long as the one before, up to `size`. An error of `items` is raised once those
-    before it have been handed out."""
+    """Lists of items, each twice as long as the one before, up to `size`. An error of `items` is raised after the
+    items before it have been yielded."""
     iterator, now, failure = iter(items), min(FIRST_WINDOW, size), None
     while failure is None:
         window: list[Item] = []

@@ -11,11 +11,11 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Candidate:
-    """One of a source's translations.
+    """One translation of a source.
 
     text: plain text of one line. score and log_probability: see `seq2seq.search.Ranking`. tokens: target pieces without
     EOS. finished: False when it was cut at the maximum length. heads: (H, len(tokens), len(source_tokens)) float32
-    attention of each head, if asked for and the model attends; == leaves it out.
+    attention of each head, if requested and the model attends; == ignores it.
     """
 
     text: str

@@ -1,4 +1,4 @@
-"""The application: its paths, and what goes wrong in plain words."""
+"""The application: its routes, and errors in plain words."""
 
 from __future__ import annotations
 
@@ -22,38 +22,39 @@ from seq2seq.serving import messages, pages, sizes
 from seq2seq.serving.batcher import Batcher, Gathering, QueueFull
 from seq2seq.serving.messages import Problem, TranslateRequest, TranslateResponse
 from seq2seq.serving.middleware import GONE, Admission, BodyLimit, Count, HeadAsGet
-from seq2seq.serving.monitoring import Metrics
+from seq2seq.serving.monitoring import Monitor
 from seq2seq.serving.quality import quality_by_length
 from seq2seq.serving.request_limits import Limits
 from seq2seq.serving.served import ServedModel
 
 FREE = {"/health", "/metrics"}
-"""Answered however many requests are under way."""
+"""Routes that are answered however many requests are in progress."""
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     408: {"model": Problem, "description": "The request took too long to arrive."},
     413: {"model": Problem, "description": "The request is too large."},
-    415: {"model": Problem, "description": "The request is not said to be JSON."},
+    415: {"model": Problem, "description": "The request is not declared as JSON."},
     422: {"model": Problem, "description": "Malformed, too long, or an unknown model or option."},
     429: {"model": Problem, "description": "Too many texts are waiting; try again after Retry-After seconds."},
-    500: {"model": Problem, "description": "The service's own fault."},
-    503: {"model": Problem, "description": "No translation within the time limit, or too many requests under way."},
+    500: {"model": Problem, "description": "An internal error."},
+    503: {"model": Problem, "description": "No translation within the time limit, or too many requests in progress."},
 }
 
 ECHO = 100
+"""Characters of a client's name or value that an error repeats."""
 SHOWN = 10
-"""Errors of a malformed request that are told: a body may hold hundreds of thousands."""
+"""Errors that are reported for a malformed request: a body may contain hundreds of thousands."""
 
 
 def create_app(models: Sequence[ServedModel], limits: Limits, gathering: Gathering) -> FastAPI:
     """The service of `models`; each gets a queue and a thread, which live until the application shuts down."""
-    metrics = Metrics()
+    monitor = Monitor()
     served = {model.name: model for model in models}
     batchers = {
-        name: Batcher(model.translator, gathering, limits.queue, limits.search, metrics.batch_observer(name))
+        name: Batcher(model.translator, gathering, limits.queue, limits.search, monitor.batch_observer(name))
         for name, model in served.items()
     }
     for name, batcher in batchers.items():
-        metrics.watch_queue(name, batcher.waiting)
+        monitor.watch_queue(name, batcher.waiting)
     descriptions = [model.description() for model in models]
     quality = quality_by_length({name: model.run for name, model in served.items()})
     page = pages.main_page(descriptions, quality)
@@ -96,7 +97,7 @@ def create_app(models: Sequence[ServedModel], limits: Limits, gathering: Gatheri
 
     @app.get("/metrics", response_class=PlainTextResponse, summary="Counters in Prometheus' text format")
     async def show_metrics() -> Response:
-        return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(monitor.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     @app.get("/", include_in_schema=False)
     async def show_page() -> Response:
@@ -109,7 +110,7 @@ def create_app(models: Sequence[ServedModel], limits: Limits, gathering: Gatheri
     app.add_middleware(BodyLimit, size=limits.body, seconds=limits.seconds)
     app.add_middleware(HeadAsGet)
     app.add_middleware(Admission, most=limits.connections, free=FREE)
-    app.add_middleware(Count, metrics=metrics, paths={route.path for route in app.routes if isinstance(route, Route)})
+    app.add_middleware(Count, monitor=monitor, paths={route.path for route in app.routes if isinstance(route, Route)})
     return app
 
 
@@ -124,10 +125,10 @@ async def answer(
     batchers: Mapping[str, Batcher],
     limits: Limits,
 ) -> bytes:
-    """A `TranslateResponse` in JSON. receive: tells when the client has gone.
+    """A `TranslateResponse` in JSON. receive: reports that the client has left.
 
     Raises:
-        UserError: what the request asks for is unknown, or beyond the limits.
+        UserError: the request asks for something unknown, or beyond the limits.
         QueueFull: too many texts are waiting.
         TimeoutError, Gone: see `results`.
     """
@@ -155,11 +156,11 @@ async def answer(
 
 
 async def results(futures: Sequence[Future[Translation]], receive: Receive, seconds: float) -> list[Translation]:
-    """All results. Whatever goes wrong, the futures are cancelled, so that nothing is translated for nobody.
+    """All results. After any error the futures are cancelled, so that nothing is translated in vain.
 
     Raises:
         TimeoutError: they took longer than `seconds`.
-        Gone: `receive`, from which the body has been read, told that the client has gone.
+        Gone: `receive`, from which the body has been read, reported that the client has left.
     """
     work = asyncio.ensure_future(gathered(futures))
     gone = asyncio.ensure_future(disconnected(receive))
@@ -223,7 +224,7 @@ def add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def fault(_: Request, error: Exception) -> Response:
-        return problem(500, "the service failed on this request; its log says more")
+        return problem(500, "internal error on this request; see the log of the service")
 
 
 def is_json(content_type: str) -> bool:
@@ -235,7 +236,7 @@ def is_json(content_type: str) -> bool:
 def plain_errors(errors: Sequence[dict[str, Any]]) -> str:
     """pydantic's errors as "search.beam_size: input should be a valid integer; ...".
 
-    Of the branches of a union, which all complain, those that came furthest speak. The first SHOWN errors are told.
+    Of the branches of a union, which all fail, the one that came furthest is reported. Only the first SHOWN errors are.
     """
     by_place: dict[str, str] = {}
     for error in errors[:SHOWN]:

@@ -1,4 +1,4 @@
-"""Texts of many requests, gathered for a moment and translated together by one thread."""
+"""Texts of many requests, collected for a moment and translated together by one thread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class QueueFull(Exception):
-    """More texts are waiting than may."""
+    """The queue has no room for more texts."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,11 @@ class Gathering:
 
 
 @dataclass(frozen=True)
-class Job:
-    """One text. number: its place in its request, which seeds random draws as in `seq2seq translate`. size: see
-    `sizes.search_size`."""
+class QueuedText:
+    """One text of a request.
+
+    number: its place in its request, which seeds random draws as in `seq2seq translate`. size: see `sizes.search_size`.
+    """
 
     text: str
     number: int
@@ -54,10 +56,9 @@ class Job:
 class Batcher:
     """A queue before one translator, which only this object's thread uses.
 
-    Requests take turns: each gives one text to a batch, then the next does, so that a long one keeps no short one
-    waiting.
+    Requests take turns, one text each, so that no short request waits for a long one.
 
-    capacity: texts that may wait. size: most that the jobs of one pass sum to (a job that exceeds it goes alone).
+    capacity: texts that may wait. size: most that the sizes of the texts in one pass sum to (a larger text goes alone).
     observe: called with the number of texts of each pass.
     """
 
@@ -74,7 +75,7 @@ class Batcher:
         self._capacity = capacity
         self._size = size
         self._observe = observe
-        self._queue: deque[deque[Job]] = deque()
+        self._queue: deque[deque[QueuedText]] = deque()
         self._changed = Condition()
         self._closed = False
         self._thread = Thread(target=self._work, name="translate", daemon=True)
@@ -98,7 +99,7 @@ class Batcher:
             QueueFull: there is no room for all of them; none was taken.
         """
         jobs = deque(
-            Job(text, number, search, alignment, size)
+            QueuedText(text, number, search, alignment, size)
             for number, (text, size) in enumerate(zip(texts, sizes, strict=True))
         )
         futures = [job.future for job in jobs]
@@ -118,7 +119,7 @@ class Batcher:
         return sum(map(len, self._queue))
 
     def close(self) -> None:
-        """Take no more, and return once everything taken is done or cancelled (a pass that runs is not broken off)."""
+        """Refuse further texts, and return once all accepted ones are done or cancelled. A running pass is finished."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -126,7 +127,7 @@ class Batcher:
 
     def _work(self) -> None:
         while batch := self._next():
-            groups: dict[tuple[Search, bool], list[Job]] = {}
+            groups: dict[tuple[Search, bool], list[QueuedText]] = {}
             for job in batch:
                 groups.setdefault((job.search, job.alignment), []).append(job)
             for group in groups.values():
@@ -136,7 +137,7 @@ class Batcher:
                         self._observe(len(wanted))
                         self._translate(wanted)
 
-    def _next(self) -> list[Job]:
+    def _next(self) -> list[QueuedText]:
         """The texts of the next batch; none once closed and empty."""
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._closed)
@@ -146,18 +147,18 @@ class Batcher:
                 self._changed.wait_for(lambda: self._length >= self._gathering.size or self._closed, max(0.0, left))
             return [self._take() for _ in range(min(self._gathering.size, self._length))]
 
-    def _take(self) -> Job:
-        """The next text of the request whose turn it is, which then waits for the others."""
+    def _take(self) -> QueuedText:
+        """The next text of the request whose turn it is; that request then waits for the others."""
         request = self._queue.popleft()
         job = request.popleft()
         if request:
             self._queue.append(request)
         return job
 
-    def _translate(self, jobs: list[Job]) -> None:
-        """Fill the futures of jobs with the same options, which may be cancelled until then.
+    def _translate(self, jobs: list[QueuedText]) -> None:
+        """Fill the futures of texts with the same options; they may be cancelled until then.
 
-        Where the jobs fail together, each is tried alone, so that only the culprit fails.
+        Where the texts fail together, each is tried alone, so that only the faulty one fails.
         """
         try:
             found = self._translator.translate_window(
@@ -182,9 +183,9 @@ class Batcher:
                 job.future.set_result(translation)
 
 
-def passes(jobs: Sequence[Job], size: int) -> list[list[Job]]:
-    """The jobs in their order, in lists whose sizes sum to at most `size` (or of one job)."""
-    found: list[list[Job]] = []
+def passes(jobs: Sequence[QueuedText], size: int) -> list[list[QueuedText]]:
+    """The texts in their order, in lists whose sizes sum to at most `size` (or of one text)."""
+    found: list[list[QueuedText]] = []
     room = 0
     for job in jobs:
         if not found or job.size > room:

@@ -19,7 +19,7 @@ RESET = struct.pack("ii", 1, 0)
 
 
 class Connections:
-    """An ASGI application around another, which tells each open connection when it has a request.
+    """An ASGI application around another, which informs each open connection of its requests.
 
     protocol makes the protocols of connections: each is closed if the head of a request has not arrived `seconds` after
     the connection was made, or after the last answer; it is reset if its client reads nothing for that long.

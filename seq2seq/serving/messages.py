@@ -1,4 +1,4 @@
-"""What clients send and receive at `POST /translate`."""
+"""Messages of `POST /translate`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from seq2seq.serving.sizes import WIDTHS, Source, longest_output, search_size
 
 
 class SearchOptions(BaseModel):
-    """Without `method`, what is given changes the model's own search; with it, that method's defaults."""
+    """Options of a search. Without `method` they change the model's own search, with it the defaults of that method."""
 
     model_config = ConfigDict(extra="forbid")
 
     method: Literal["beam", "greedy", "sampling"] | None = None
     beam_size: int | None = Field(default=None, description="beam: hypotheses kept at each step")
-    diverse_groups: int | None = Field(default=None, description="beam: groups of beams that avoid one another")
-    diversity_strength: float | None = Field(default=None, description="beam: how much they do")
+    diverse_groups: int | None = Field(default=None, description="beam: groups of beams that differ from one another")
+    diversity_strength: float | None = Field(default=None, description="beam: penalty for what earlier groups chose")
     temperature: float | None = Field(default=None, description="sampling: draw from p ** (1 / temperature)")
     top_k: int | None = Field(default=None, description="sampling: among the most probable tokens, 0 for all")
     top_p: float | None = Field(default=None, description="sampling: among the fewest that reach this probability")
@@ -64,7 +64,7 @@ class TranslateRequest(BaseModel):
         return [self.reference] if isinstance(self.reference, str) else self.reference
 
     def check(self, limits: Limits) -> None:
-        """Raises UserError for what is too long or too many."""
+        """Raises UserError for texts that are too long or too many."""
         if len(self.texts) > limits.texts:
             raise UserError(f"{len(self.texts)} texts in one request; at most {limits.texts} are allowed")
         for name, texts in (("text", self.texts), ("reference", self.references or [])):
@@ -77,7 +77,7 @@ class TranslateRequest(BaseModel):
 
 class CandidateMessage(BaseModel):
     text: str
-    score: float = Field(description="what ranks candidates")
+    score: float = Field(description="ranks the candidates")
     log_probability: float
     tokens: list[str]
     finished: bool = Field(description="false: cut at the maximum length")
@@ -87,7 +87,7 @@ class CandidateMessage(BaseModel):
 
 class _TranslationMessage(CandidateMessage):
     source_tokens: list[str]
-    parts: int = Field(description="into how many parts a long text was cut")
+    parts: int = Field(description="number of parts that a long text was cut into")
     truncated: bool
     n_best: list[CandidateMessage] = Field(
         description="all candidates, best first; in beam search no two have the same text"
@@ -104,14 +104,14 @@ TranslationMessage = create_model("TranslationMessage", __base__=_TranslationMes
 
 
 class TranslateResponse(BaseModel):
-    """The same values that `seq2seq translate format=jsonl` prints, one entry a text, in order."""
+    """The values that `seq2seq translate format=jsonl` prints, one entry per text, in order."""
 
     model: str
     translations: list[TranslationMessage]  # type: ignore[valid-type]
 
 
 class Problem(BaseModel):
-    detail: str = Field(description="what is wrong, in a sentence")
+    detail: str = Field(description="the error in one sentence")
 
 
 def resolve_search(

@@ -1,4 +1,4 @@
-"""What stands between the socket and the application: limits on requests and bodies, HEAD, and counting."""
+"""ASGI middleware: limits on requests and bodies, HEAD, and counting."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Collection
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from seq2seq.serving.monitoring import Metrics
+from seq2seq.serving.monitoring import Monitor
 
-PATIENCE = 8
-"""Of a body that is too long, so many times the limit is read and dropped, so that its sender reads the answer."""
+DRAINED = 8
+"""Multiple of the limit that is read and dropped of a longer body, so that its sender reads the answer."""
 
 GONE = 499
-"""Counted where the client left before its answer."""
+"""Status that is counted where the client left before its answer."""
 
 
 class HeadAsGet:
@@ -31,32 +31,32 @@ class HeadAsGet:
 
 
 class Admission:
-    """At most `most` requests are under way at once, but for those of the paths `free`; others get 503."""
+    """Lets at most `most` requests be in progress at once, without those for the paths `free`; others get 503."""
 
     def __init__(self, app: ASGIApp, most: int, free: Collection[str]) -> None:
         self.app = app
         self.most = most
         self.free = free
-        self.under_way = 0
+        self.in_progress = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in self.free:
             await self.app(scope, receive, send)
             return
-        if self.under_way >= self.most:
+        if self.in_progress >= self.most:
             headers = {"Retry-After": "1", "Connection": "close"}
-            problem = JSONResponse({"detail": "too many requests are under way; try again"}, 503, headers)
+            problem = JSONResponse({"detail": "too many requests are in progress; try again"}, 503, headers)
             await problem(scope, receive, send)
             return
-        self.under_way += 1
+        self.in_progress += 1
         try:
             await self.app(scope, receive, send)
         finally:
-            self.under_way -= 1
+            self.in_progress -= 1
 
 
 class BodyLimit:
-    """Hands on a request once its whole body is here: at most `size` bytes, else 413, within `seconds`, else 408."""
+    """Passes on a request once its body has arrived: at most `size` bytes, else 413, within `seconds`, else 408."""
 
     def __init__(self, app: ASGIApp, size: int, seconds: float) -> None:
         self.app = app
@@ -87,9 +87,9 @@ class BodyLimit:
         await self.app(scope, once, send)
 
     async def _read(self, receive: Receive) -> bytes | None:
-        """None: the client has gone."""
+        """The body; None if the client has left."""
         chunks, size, more = [], 0, True
-        while more and size <= PATIENCE * self.size:
+        while more and size <= DRAINED * self.size:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return None
@@ -107,11 +107,11 @@ class _TooLong(Exception):
 
 
 class Count:
-    """Counts and times requests, by path; all but `paths` as "other"."""
+    """Counts and times requests by path; those outside `paths` are "other"."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, paths: Collection[str]) -> None:
+    def __init__(self, app: ASGIApp, monitor: Monitor, paths: Collection[str]) -> None:
         self.app = app
-        self.metrics = metrics
+        self.monitor = monitor
         self.paths = paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -133,4 +133,4 @@ class Count:
             raise
         finally:
             path = scope["path"] if scope["path"] in self.paths else "other"
-            self.metrics.request(path, status, time.monotonic() - start)
+            self.monitor.request(path, status, time.monotonic() - start)

@@ -1,4 +1,4 @@
-"""What `GET /metrics` tells Prometheus."""
+"""Counters for Prometheus, at `GET /metrics`."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
-class Metrics:
-    """The counters of one service, in a registry of their own."""
+class Monitor:
+    """The counters of one service, in a registry that no other service shares."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self._requests = Counter(
             "seq2seq_requests",
-            "Answered requests (status 499: the client had gone)",
+            "Answered requests (status 499: the client had left)",
             ["path", "status"],
             registry=self.registry,
         )
@@ -36,7 +36,7 @@ class Metrics:
         self._seconds.labels(path).observe(seconds)
 
     def batch_observer(self, model: str) -> Callable[[int], None]:
-        """What the model's batcher calls with the size of each batch."""
+        """A function for the model's batcher to call with the size of each batch."""
         texts, sizes = self._texts.labels(model), self._sizes.labels(model)
 
         def observe(size: int) -> None:

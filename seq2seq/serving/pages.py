@@ -1,4 +1,4 @@
-"""The pages: one file each, that needs nothing but this service."""
+"""The pages: one self-contained file each."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ HEADERS = {
     "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Cache-Control": "no-store",
 }
-"""Nothing outside the page may be loaded, and nobody but this service asked."""
+"""Headers under which a page loads nothing from outside and talks only to this service."""
 
 SHARED = ("theme.css", "heatmap.css", "heatmap.js")
-"""Files of the report that the page takes in."""
+"""Files of the report that the page includes."""
 
 EXAMPLES = [
     "A friend should cry.",
@@ -31,7 +31,7 @@ EXAMPLES = [
     "Peter could recommend the sausage to Sophie, so strong brothers kiss this girl behind a restaurant in which Maria "
     "disappears, but we follow Martin.",
 ]
-"""English sentences of growing length (from the built-in grammar), for models that come without a test set."""
+"""English sentences of growing length (from the built-in grammar), for models without a test set."""
 
 
 def main_page(models: Sequence[Mapping[str, Any]], quality: Mapping[str, Any] | None) -> str:
@@ -60,7 +60,7 @@ def main_page(models: Sequence[Mapping[str, Any]], quality: Mapping[str, Any] | 
 
 
 def about(model: Mapping[str, Any]) -> str:
-    """One line on a described model."""
+    """One line about a model, from its description."""
     heads = model["heads"]
     attention = f"attention with {heads} heads" if heads > 1 else "attention" if heads else "no attention"
     size = [] if model["parameters"] is None else [f"{short_number(model['parameters'])} parameters"]
@@ -81,7 +81,7 @@ def other_searches(models: Sequence[Mapping[str, Any]], quality: Mapping[str, An
 
 
 def docs_page(schema: Mapping[str, Any]) -> str:
-    """The OpenAPI description for people."""
+    """The OpenAPI description as a page."""
     return _environment().get_template("docs.html.j2").render(schema=schema, assets=_assets("page.css"))
 
 

@@ -1,4 +1,4 @@
-"""What a client may ask of the service."""
+"""Limits on the requests of clients."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from seq2seq.errors import UserError
 
 @dataclass(frozen=True)
 class Limits:
-    """Each keeps one client, or many, from taking the service down.
+    """Limits that keep clients from taking the service down.
 
-    body: bytes of a request (413). text: characters of one text, and texts: texts of one request (422). beam_size:
-    beams or samples of a text, output: tokens that a request may let one translation have, search: tokens that it may
-    let all beams or samples of a text have together, attention: attention weights of one response (422). queue: texts
-    that wait for one model (429). seconds: for a request's head to arrive (else it is closed), for its body (408), and
-    then for its translations (503). connections: requests under way at once (503; /health and /metrics are always
+    body: bytes of a request (413). text: characters of one text; texts: texts of one request (422). beam_size: beams or
+    samples of a text; output: greatest maximum length of a translation that a request may ask for; search: tokens of
+    all beams or samples of a text together; attention: attention weights of one response (422). queue: texts that wait
+    for one model (429). seconds: for a request's head to arrive (else the connection is closed), for its body (408),
+    and then for its translations (503). connections: requests in progress (503; /health and /metrics are always
     answered). A tenth more connections may be open.
 
     `search` also bounds the texts that are translated together, and so the memory of one pass. The model's own search

@@ -26,8 +26,11 @@ from seq2seq.search import Search, SearchChoice, method_name
 
 @dataclass(frozen=True)
 class ServedModel:
-    """run: the run whose scores it earned, or None. parameters: None if not known. width: of its states. heads: of
-    the attention that it shows, 0 if it has none."""
+    """A loaded model.
+
+    run: the run whose scores it earned, or None. parameters: None if not known. width: of its states. heads: of the
+    attention that it shows, 0 if it has none.
+    """
 
     name: str
     translator: Translator
@@ -65,15 +68,15 @@ def load_models(
     search: SearchChoice = None,
     batching: Batching | None = None,
 ) -> list[ServedModel]:
-    """Every checkpoint (a run's folder, a bundle, a .ckpt or an export) as a model of its own, tried on one sentence.
+    """Load every checkpoint (a run's folder, a bundle, a .ckpt or an export) as a model and try it on one sentence.
 
-    search: instead of the checkpoints' own, or changes of it, see Translator.load.
+    search: by default the checkpoints' own, see `Translator.load`.
 
     Raises:
         UserError: none given, or one is missing, damaged or translates to no finite score.
     """
     if not paths:
-        raise UserError("checkpoints=[] names no model; give checkpoints=[RUN,...]")
+        raise UserError("no checkpoint was given")
     names = unique_names([checkpoint_name(Path(path)) for path in paths])
     return [
         _load(Path(path), name, find_device(device), search, batching) for path, name in zip(paths, names, strict=True)

@@ -1,4 +1,4 @@
-"""How much the translation of a text may take, at most."""
+"""Upper bounds of the memory that the translation of a text takes."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from seq2seq.inference.translator import Translator
 from seq2seq.search import BeamSearch, Sampling
 
 WIDTHS = {BeamSearch: "beam_size", Sampling: "n_best"}
-"""The option that says how many hypotheses of a text are kept at once; other searches keep one."""
+"""The option with the number of hypotheses of a text that are kept at once; other searches keep one."""
 
 
 class Source(NamedTuple):
-    """tokens: with an end mark for each part. parts: that it is cut into."""
+    """A text as the model sees it. tokens: with EOS for each part. parts: number of parts that it is cut into."""
 
     tokens: int
     parts: int
 
 
 def measure(translator: Translator, texts: Sequence[str]) -> list[Source]:
-    """What each text becomes, or more."""
+    """Sizes of the texts, or upper bounds of them."""
     longest = translator.longest_part
     found = []
     for ids in translator.tokenizers.source.encode(list(texts)):
@@ -32,7 +32,7 @@ def measure(translator: Translator, texts: Sequence[str]) -> list[Source]:
 
 
 def most_parts(tokens: int, longest: int) -> int:
-    """Of `segments.cut_points`, all of whose parts but the last have more than longest // 2 tokens."""
+    """Most parts from `cut_points`: all parts except the last have more than longest // 2 tokens."""
     return 1 if tokens <= longest else math.ceil(tokens / (longest // 2 + 1))
 
 
@@ -43,7 +43,7 @@ def longest_output(search: Any, source: Source) -> int:
 
 
 def search_size(search: Any, source: Source) -> int:
-    """Tokens of all hypotheses together, to which what the decoder keeps in memory is proportional."""
+    """Tokens of all hypotheses together; the memory of the decoder is proportional to it."""
     width = WIDTHS.get(type(search))
     return (getattr(search, width) if width else 1) * longest_output(search, source)
 

@@ -224,7 +224,7 @@ def test_an_exported_bundle_translates_the_same(capsys: pytest.CaptureFixture[st
         ([BUNDLE, "input=in.txt", "output=in.txt"], "is the input itself"),
         ([BUNDLE, "input=in.txt", "output=link.txt"], "is the input itself"),
         ([BUNDLE, "input=none.txt"], "none.txt: No such file"),
-        ([BUNDLE, "input=in.txt", "output=long.txt", "resume=true"], "already holds 31 lines"),
+        ([BUNDLE, "input=in.txt", "output=long.txt", "resume=true"], "already has 31 lines"),
         ([BUNDLE, "input=in.txt", "resume=true"], "resume=true needs output"),
         ([BUNDLE, "input=in.txt", "engine=ctranslate2"], "seq2seq export"),
         ([BUNDLE, "input=in.txt", "output=o", "shard.count=2", "shard.index=2"], "shard.index=2"),

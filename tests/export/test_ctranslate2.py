@@ -288,7 +288,7 @@ def test_what_is_no_export_or_a_broken_one(tmp_path):
         (re.sub(r"positions: \d+", "positions: 1", whole), "positions"),
         (re.sub(r"positions: \d+", "positions: x", whole), "positions"),
         (whole.replace("\nmodel:", "\nmodels:"), "export: the config names no model"),
-        (re.sub(r"(?s)\nsearch:.*?\n(?=\w)", "\nsearch: [1]\n", whole), "export: search._target_ is no search"),
+        (re.sub(r"(?s)\nsearch:.*?\n(?=\w)", "\nsearch: [1]\n", whole), "export: search._target_ is not a search"),
     )
     for text, message in broken:
         config.write_text(text)

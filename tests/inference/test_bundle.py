@@ -132,7 +132,7 @@ def test_the_card_tells_what_is_known(tmp_path):
     bundle = tiny.bundle()
     bundle.save(tmp_path / "bundle", metrics)
     card = (tmp_path / "bundle" / "README.md").read_text()
-    for part in ("en to xx", "multi30k", "1200 updates", "38.25 [37.0, 39.5]", "nrefs:1|case:mixed", "Licence"):
+    for part in ("en to xx", "multi30k", "1200 updates", "38.25 [37.0, 39.5]", "nrefs:1|case:mixed", "License"):
         assert part in card
     parameters = sum(parameter.numel() for parameter in bundle.model.parameters())
     assert f"{parameters:,} parameters" in card

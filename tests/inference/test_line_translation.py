@@ -14,7 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from precision import float32_approx
 
-from seq2seq.data.readers import refuse_other_formats
+from seq2seq.data.readers import BOM, refuse_other_formats
 from seq2seq.errors import UserError
 from seq2seq.inference.bundle import load_bundle
 from seq2seq.inference.line_input import line_windows, live_descriptor
@@ -41,6 +41,7 @@ def run(translator, data: bytes, **options):
 
 
 def expected_lines(data: bytes) -> int:
+    data = data.removeprefix(BOM)
     return data.count(b"\n") + (not data.endswith(b"\n") and data != b"")
 
 
@@ -211,7 +212,9 @@ def test_pipes_lose_no_line(lines, size):
     with os.fdopen(read, "rb") as source:
         assert live_descriptor(source) is not None
         found = list(line_windows(source, size))
-    expected = [line.removesuffix(b"\r").decode("utf-8", "surrogateescape") for line in data.split(b"\n")]
+    expected = [
+        line.removesuffix(b"\r").decode("utf-8", "surrogateescape") for line in data.removeprefix(BOM).split(b"\n")
+    ]
     assert [line for window in found for line in window] == expected[: expected_lines(data)]
     assert all(0 < len(window) <= size for window in found)
 
@@ -306,7 +309,7 @@ def test_resuming_what_is_no_text_is_refused(translator, tmp_path):
 def test_shards_of_several_formats_are_not_joined(tmp_path):
     (tmp_path / "a").write_text("a cat\n")
     (tmp_path / "b").write_text('{"line": 1, "text": "a", "score": -1.0}\n')
-    with pytest.raises(UserError, match="some hold text, others JSON lines"):
+    with pytest.raises(UserError, match="some contain text, others JSON lines"):
         join_shards([tmp_path / "a", tmp_path / "b"], tmp_path / "joined")
     assert not (tmp_path / "joined").exists()
 

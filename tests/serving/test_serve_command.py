@@ -45,7 +45,7 @@ def test_broken_bundles_are_refused_at_the_start(tmp_path, capsys):
     shutil.copytree(KEPT, empty)
     weights = load_file(KEPT / "model.safetensors")
     save_file({name: torch.full_like(value, torch.nan) for name, value in weights.items()}, empty / "model.safetensors")
-    assert "holds values that are not finite" in refusal(capsys, f"checkpoints={empty}")
+    assert "has values that are not finite" in refusal(capsys, f"checkpoints={empty}")
     assert "names no checkpoint" in refusal(capsys, "checkpoints=[]")
 
 
