@@ -1,4 +1,4 @@
-"""The conditional GRU (Sennrich et al. 2017, Nematus, section 2.1): two cells per step, with attention between them.
+"""The conditional GRU (Sennrich et al. 2017, Nematus, section 2): two cells per step, with attention between them.
 
 The first cell reads the previous word, so that the attention's query knows it; the second one reads the context.
 """
@@ -167,8 +167,8 @@ def create_conditional_gru(
     encoder_width: int = 512,
     embedding_width: int = 128,
     dropout: float = 0.3,
-    context_dropout: float = 0.5,
-    output_dropout: float = 0.5,
+    context_dropout: float = 0.3,
+    output_dropout: float = 0.3,
     word_dropout: float = 0.0,
     tie_embeddings: bool = False,
 ) -> EncoderDecoder:

@@ -152,6 +152,7 @@ TRANSFORMER = ["model.width=8", "model.heads=2", "model.layers=1", "model.feedfo
 HUB = ["data.revision=null", "data.name=null"]
 SLICES = {
     "experiment=multi30k_tok_luong_local": RNN,
+    "experiment=multi30k_tok_conditional_gru": [*RNN[:2], "model.encoder_width=8"],
     "experiment=multi30k_concat_rnn": RNN[:2],
     "experiment=bible_bahdanau": RNN,
     "recipe=luong_small data=iwslt14": [*RNN, *HUB],
