@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, compress
 from pathlib import Path
@@ -20,12 +20,12 @@ from seq2seq.data.corpora import Corpus
 from seq2seq.data.table import Table
 from seq2seq.data.tokenizer import TokenizerPair, TokenizerSettings, train_tokenizer
 from seq2seq.errors import UserError
-from seq2seq.interfaces import UNK, Batch
+from seq2seq.interfaces import Batch
 from seq2seq.machine import cores
 
 logger = logging.getLogger(__name__)
 
-VERSION = 2
+VERSION = 3
 """Part of every key: raise it when preparation changes what it writes."""
 
 SIDES = ("source", "target")
@@ -33,33 +33,43 @@ SIDES = ("source", "target")
 
 @dataclass(frozen=True)
 class Filters:
-    """Which training pairs are left out, besides those with an empty side. Lengths are in tokens without end marks.
+    """Limits that training pairs must keep, besides having text on both sides. None: no limit.
 
-    max_length: pairs with a longer side. length_ratio: pairs with one side more than so many times as long (null: any).
+    max_length: tokens of the longer side, without end marks. length_ratio: how many times as long as the shorter side
+    the longer one may be. max_words: words of the source, separated by spaces.
     """
 
     max_length: int = 256
     length_ratio: float | None = None
+    max_words: int | None = None
 
     def __post_init__(self) -> None:
         if self.max_length < 1:
             raise UserError(f"data.max_length={self.max_length} must be positive.")
         if self.length_ratio is not None and self.length_ratio < 1:
             raise UserError(f"data.length_ratio={self.length_ratio} must be at least 1.")
+        if self.max_words is not None and self.max_words < 1:
+            raise UserError(f"data.max_words={self.max_words} must be positive.")
 
-    def keep(self, source: Integers, target: Integers, counts: dict[str, int] | None = None) -> NDArray[np.bool_]:
-        """Which pairs stay, by their lengths (n,). What goes is added to counts "empty", "too_long" and "ratio"."""
+    def keep(
+        self, source: Integers, target: Integers, sources: Sequence[str], counts: dict[str, int] | None = None
+    ) -> NDArray[np.bool_]:
+        """Flags (n,) of the pairs that stay, by their lengths (n,) in tokens and their source texts.
+
+        Dropped pairs are added to counts "empty", "too_long", "ratio" and "words".
+        """
         shorter, longer = np.minimum(source, target), np.maximum(source, target)
-        empty = shorter == 0
-        too_long = ~empty & (longer > self.max_length)
-        ratio = np.zeros_like(empty)
+        dropped = {"empty": shorter == 0, "too_long": longer > self.max_length}
         if self.length_ratio is not None:
-            ratio = ~empty & ~too_long & (longer > self.length_ratio * shorter)
-        if counts is not None:
-            for name, flags in (("empty", empty), ("too_long", too_long), ("ratio", ratio)):
-                counts[name] += int(flags.sum())
-        left_out: NDArray[np.bool_] = empty | too_long | ratio
-        return ~left_out
+            dropped["ratio"] = longer > self.length_ratio * shorter
+        if self.max_words is not None:
+            dropped["words"] = np.array([len(text.split()) > self.max_words for text in sources], dtype=bool)
+        left = np.ones(len(source), dtype=bool)
+        for name, flags in dropped.items():
+            if counts is not None:
+                counts[name] += int((left & flags).sum())
+            left &= ~flags
+        return left
 
 
 def prepare_tokenizers(corpus: Corpus, settings: TokenizerSettings, cache_dir: str | Path) -> TokenizerPair:
@@ -127,11 +137,9 @@ class TokenStore:
         lengths = self.source_lengths[indices], self.target_lengths[indices]
         return collate_flat(source, lengths[0], target, lengths[1], self.rows(indices), multiple)
 
-    def unknown_shares(self) -> tuple[float, float]:
-        """Share of UNK in the tokens of the source and of the target, on about a thousand pairs from the whole."""
-        sides = self._read(np.arange(0, len(self), len(self) // 1000 + 1))
-        source, target = (float(np.mean(ids == UNK)) if len(ids) else 0.0 for ids in sides)
-        return source, target
+    def sample(self) -> tuple[Integers, Integers]:
+        """Tokens of the source and of the target of about a thousand pairs, evenly from the whole split."""
+        return self._read(np.arange(0, len(self), len(self) // 1000 + 1))
 
     def _read(self, indices: Integers) -> tuple[Integers, Integers]:
         size = self._type.itemsize
@@ -162,7 +170,7 @@ def _encode(folder: Path, corpus: Corpus, split: str, tokenizers: TokenizerPair,
     largest = max(len(tokenizers.source), len(tokenizers.target))
     id_type = np.dtype(np.uint16 if largest <= 1 << 16 else np.int32)
     threads = cores()
-    counts = {"pairs": 0, "empty": 0, "too_long": 0, "ratio": 0}
+    counts = {"pairs": 0, "empty": 0, "too_long": 0, "ratio": 0, "words": 0}
     kept: list[tuple[Integers, Integers, Integers]] = []
     with open(folder / "ids.bin", "wb") as stream:
         for batch in table.batches("source", "target"):
@@ -172,7 +180,7 @@ def _encode(folder: Path, corpus: Corpus, split: str, tokenizers: TokenizerPair,
             rows = np.arange(counts["pairs"], counts["pairs"] + len(source))
             counts["pairs"] += len(source)
             if filters:
-                keep = filters.keep(lengths[0], lengths[1], counts)
+                keep = filters.keep(lengths[0], lengths[1], batch["source"], counts)
                 source, target = list(compress(source, keep)), list(compress(target, keep))
                 rows, lengths = rows[keep], [side[keep] for side in lengths]
             if source:

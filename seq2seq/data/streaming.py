@@ -149,11 +149,11 @@ class StreamLoader:
         tokenizers = (self._tokenizers.source, self._tokenizers.target)
         texts = [[pair[side] for pair in pool] for side in (0, 1)]
         sides = [tokenizer.encode(each) for tokenizer, each in zip(tokenizers, texts, strict=True)]
-        kept = np.flatnonzero(self._filters.keep(_lengths(sides[0]), _lengths(sides[1])))
+        kept = np.flatnonzero(self._filters.keep(_lengths(sides[0]), _lengths(sides[1]), texts[0]))
         if len(kept) < len(pool) and not (first or epoch):
             logger.warning(
-                "left out %d of the first %d training pairs: an empty side, or beyond data.max_length or "
-                "data.length_ratio",
+                "left out %d of the first %d training pairs: an empty side, or beyond data.max_length, "
+                "data.length_ratio or data.max_words",
                 len(pool) - len(kept),
                 len(pool),
             )

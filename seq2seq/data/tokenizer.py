@@ -111,6 +111,11 @@ class Tokenizer:
         }
         return {piece: number for number, piece in enumerate(pieces)}, scores
 
+    @cached_property
+    def byte_pieces(self) -> list[int]:
+        """Ids of the pieces that spell single bytes; none without byte fallback."""
+        return [number for number in range(len(self)) if self._processor.is_byte(number)]
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of one line. Special ids vanish, except that UNK shows as " ⁇ "."""
         return self.decode_batch([ids])[0]

@@ -21,7 +21,7 @@ from seq2seq.data.streaming import EvaluationSplits, StreamedCorpus, StreamLoade
 from seq2seq.data.table import Table
 from seq2seq.data.tokenizer import TokenizerPair, TokenizerSettings
 from seq2seq.errors import UserError
-from seq2seq.interfaces import Batch
+from seq2seq.interfaces import UNK, Batch
 
 logger = logging.getLogger(__name__)
 
@@ -55,9 +55,9 @@ class TranslationData:
     corpus: see seq2seq.data.corpora. tokenizer: how to train tokenizers. seed: of data order and subword sampling.
     tokenizers: already trained, so that of `tokenizer` only `sampling` counts. concatenation: keywords of
     ConcatenatedCorpus (`train`, `valid`, `test`, `passes`, `seed`).
-    max_length, length_ratio: see Filters. max_tokens, max_sentences: size of a training batch, see TokenBatchSampler.
-    pad_to_multiple_of: batch widths are rounded up to a multiple of it. pin_memory: training batches in pinned memory,
-    where there is a GPU.
+    max_length, length_ratio, max_words: see Filters. max_tokens, max_sentences: size of a training batch, see
+    TokenBatchSampler. pad_to_multiple_of: batch widths are rounded up to a multiple of it. pin_memory: training batches
+    in pinned memory, where there is a GPU.
     streaming: read the training split while training instead of keeping it on disk, see StreamLoader. cache_dir: where
     tables, tokenizers and ids are kept.
 
@@ -78,6 +78,7 @@ class TranslationData:
         concatenation: Mapping[str, Any] | None = None,
         max_length: int = 256,
         length_ratio: float | None = None,
+        max_words: int | None = None,
         max_tokens: int = 4096,
         max_sentences: int | None = None,
         pad_to_multiple_of: int = 1,
@@ -104,7 +105,7 @@ class TranslationData:
             corpus = EvaluationSplits(corpus, cache_dir)
         self.corpus = ConcatenatedCorpus(corpus, **(concatenation or {}), cache_dir=cache_dir)
         self.seed = seed
-        self.filters = Filters(max_length, length_ratio)
+        self.filters = Filters(max_length, length_ratio, max_words)
         self.max_tokens = max_tokens
         self.max_sentences = max_sentences
         self.pad_to_multiple_of = pad_to_multiple_of
@@ -146,22 +147,32 @@ class TranslationData:
         self._stores = stores
 
     def _report(self, train: TokenStore) -> None:
-        counts = train.counts
+        counts, filters = train.counts, self.filters
         logger.info("%d training pairs", len(train))
         if len(train) < counts["pairs"]:
+            reasons = {
+                "empty": "with an empty side",
+                "too_long": f"longer than data.max_length={filters.max_length} tokens",
+                "ratio": f"beyond data.length_ratio={filters.length_ratio}",
+                "words": f"of more than data.max_words={filters.max_words} words",
+            }
             logger.warning(
-                "left out %d of %d training pairs: %d with an empty side, %d longer than data.max_length=%d tokens, "
-                "%d beyond data.length_ratio=%s",
+                "left out %d of %d training pairs: %s",
                 counts["pairs"] - len(train),
                 counts["pairs"],
-                counts["empty"],
-                counts["too_long"],
-                self.filters.max_length,
-                counts["ratio"],
-                self.filters.length_ratio,
+                ", ".join(f"{counts[name]} {reason}" for name, reason in reasons.items() if counts[name]),
             )
         if not len(train):
-            raise UserError("no training pair is left after filtering: see data.max_length and data.length_ratio.")
+            raise UserError("no training pair is left: see data.max_length, data.length_ratio and data.max_words.")
+        lengths = np.maximum(train.source_lengths, train.target_lengths)
+        if alone := int((lengths >= self.max_tokens).sum()):
+            logger.warning(
+                "%d training pairs have more than data.max_tokens=%d tokens, the longest %d: each is a batch alone, "
+                "beyond that size, and slow; lower data.max_length",
+                alone,
+                self.max_tokens,
+                lengths.max(),
+            )
         first = self.corpus.load("train").rows(range(min(100, counts["pairs"])))
         if first["source"] == first["target"]:
             logger.warning(
@@ -182,14 +193,28 @@ class TranslationData:
                 )
 
     def _report_unknown(self, split: str, store: TokenStore) -> None:
-        for side, share in zip(SIDES, store.unknown_shares(), strict=True):
-            if share > 0.1:
+        """Warn of text that the tokenizers lose, or spell in bytes because they were trained on other characters."""
+        tokenizers = (self.tokenizers.source, self.tokenizers.target)
+        for side, tokenizer, ids in zip(SIDES, tokenizers, store.sample(), strict=True):
+            unknown, spelled = (
+                np.isin(ids, pieces).sum() / max(1, len(ids)) for pieces in ([UNK], tokenizer.byte_pieces)
+            )
+            if unknown > 0.1:
                 logger.warning(
                     "%s: %.0f%% of the %s tokens are unknown to the tokenizer, and lost; "
                     "raise tokenizer.vocabulary or set tokenizer.byte_fallback=true",
                     split,
-                    100 * share,
+                    100 * unknown,
                     side,
+                )
+            if spelled > 0.1:
+                logger.warning(
+                    "%s: %.0f%% of the %s tokens are single bytes: most of its characters are not in the vocabulary, "
+                    "which makes it long and hard to learn; train a tokenizer on this text%s",
+                    split,
+                    100 * spelled,
+                    side,
+                    ", in a new run instead of one that continues a checkpoint" if self._trained else "",
                 )
 
     def vocabulary(self) -> dict[str, Any]:

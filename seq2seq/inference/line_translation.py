@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,21 +18,27 @@ from seq2seq.inference.line_output import FORMATS, encode, resume_after, same_fi
 from seq2seq.inference.shards import Shard
 from seq2seq.inference.translation import Translation
 from seq2seq.inference.translator import Translator
+from seq2seq.interfaces import WORD_START
 from seq2seq.search import SearchChoice
+
+UNREADABLE = re.compile(rf"<unk>|<0x[0-9A-F]{{2}}>|{WORD_START}|</s>")
+"""Source tokens that stand for no text of the vocabulary: unknown, a byte of an unknown character, a space, the end."""
 
 
 @dataclass
 class LineCounts:
     """Counts of input lines.
 
-    lines: translated now. skipped: already in the output. blank, and invalid: not UTF-8 (bytes were replaced). split,
-    truncated: too long for one pass. cut: translations of the maximum length that had not ended. seconds: time taken.
+    lines: translated now. skipped: already in the output. blank, and invalid: not UTF-8 (bytes were replaced).
+    unknown: without a character of the vocabulary. split, truncated: too long for one pass. cut: translations of the
+    maximum length that had not ended. seconds: time taken.
     """
 
     lines: int = 0
     skipped: int = 0
     blank: int = 0
     invalid: int = 0
+    unknown: int = 0
     split: int = 0
     truncated: int = 0
     cut: int = 0
@@ -42,6 +49,7 @@ class LineCounts:
         texts = {
             "skipped": "{line} {were} already in the output",
             "invalid": "{line} had invalid UTF-8, replaced by U+FFFD",
+            "unknown": "{line} had no character that the tokenizer knows, so the translation means nothing",
             "split": "{line} {were} too long for one pass and {were} split (max_source_length)",
             "truncated": "{line} {were} truncated (max_source_length)",
             "cut": "{translation} {were} cut at the maximum length (search.max_length_a, max_length_b)",
@@ -93,8 +101,9 @@ def translate_lines(
         if not texts:
             continue
         found = translator.translate_window(texts, search=search, n_best=n_best, alignment=as_json, numbers=new)
-        for number, translation in zip(new, found, strict=True):
+        for number, translation, replaced in zip(new, found, invalid, strict=True):
             count(translation, report)
+            report.unknown += not replaced and _unreadable(translation)
             output.write(encode(translation, number if as_json else None))
         output.flush()
         report.seconds = time.monotonic() - began
@@ -180,6 +189,11 @@ def check_output(translator: Translator, search: SearchChoice, n_best: int | Non
     if output_format == "text" and n_best not in (None, 1):
         raise UserError(f"n_best={n_best} needs format=jsonl: a line of text has one translation")
     translator.engine.check(translator.resolve(search, n_best))
+
+
+def _unreadable(translation: Translation) -> bool:
+    """True if no token of a source that is not blank stands for text."""
+    return translation.parts > 0 and all(map(UNREADABLE.fullmatch, translation.source_tokens))
 
 
 def count(translation: Translation, report: LineCounts) -> None:

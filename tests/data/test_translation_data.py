@@ -95,6 +95,39 @@ def test_text_that_the_tokenizer_cannot_write_is_reported(root, caplog, streamin
     assert "unknown" not in caplog.text
 
 
+def test_text_of_another_script_than_the_tokenizers_is_reported_with_its_share_of_bytes(root, caplog):
+    module = data(root)
+    module.prepare()
+    for split in ("train", "valid", "test"):
+        texts = [f"\u05d0\u05d1{number} \u05d2\n" for number in range(len(lines(split, "x")))]
+        (root / f"{split}.x").write_text("".join(texts), encoding="utf-8")
+    assert "bytes" not in caplog.text
+    data(root, tokenizers=module.tokenizers).prepare()
+    assert re.search(
+        r"train: \d\d% of the source tokens are single bytes: .*train a tokenizer on this text", caplog.text
+    )
+    assert "of the target tokens" not in caplog.text
+
+
+def test_pairs_longer_than_a_batch_are_reported(root, caplog):
+    data(root, max_tokens=10).prepare()
+    assert re.search(r"\d+ training pairs have more than data.max_tokens=10 tokens, the longest \d+: ", caplog.text)
+
+
+def test_max_words_filters_training_sources_alone(root, caplog):
+    module = data(root, max_words=6)
+    kept = {row for batch in module.train_loader() for row in batch.rows.tolist()}
+    words = [len(source.split()) for source in lines("train", "x")]
+    assert kept == {row for row, count in enumerate(words) if count <= 6} - {3, 5, 7}
+    assert module.sizes["test"] == len(lines("test", "x"))
+    longer = sum(count > 6 for row, count in enumerate(words) if row not in (3, 5, 7))
+    assert f"{longer} of more than data.max_words=6 words" in caplog.text
+    streamed = {row for batch in data(root, max_words=6, streaming=True).train_loader() for row in batch.rows.tolist()}
+    assert streamed == kept
+    with pytest.raises(UserError, match="max_words=0 must be positive"):
+        data(root, max_words=0)
+
+
 def test_a_target_that_repeats_the_source_is_reported(root, caplog):
     data(root).prepare()
     assert "are the same" not in caplog.text

@@ -87,6 +87,13 @@ def test_lines_are_translated_as_texts_are(translator):
     assert (report.lines, report.blank, report.invalid) == (30, 0, 0)
 
 
+def test_lines_without_a_known_character_are_counted(translator):
+    lines = ["the cat", "\u4f60\u597d", "\u200b", "a \u4f60", " "]
+    _, report = run(translator, "\n".join(lines).encode(), search=QUICK)
+    assert (report.unknown, report.blank) == (2, 1)
+    assert "2 lines had no character that the tokenizer knows, so the translation means nothing" in report.notes()
+
+
 def test_what_a_user_should_know_is_counted(translator):
     lines = [b"the cat", b"", b"\t ", b"caf\xe9 house", b"\xff", b"the red dog. " * 100, b"a"]
     _, report = run(translator, b"\n".join(lines), search=QUICK)

@@ -45,22 +45,28 @@ _ATTEMPTS = 100_000
 
 @dataclass(frozen=True)
 class _Recipe:
-    """All that decides the text, and nothing more; picklable, so that worker processes can be handed one."""
+    """All that decides the text, and nothing more; picklable, so that worker processes can be handed one.
+
+    limits: shortest and longest source in words, of training and validation, and of tests.
+    """
 
     seed: int
-    minimum_words: int
-    maximum_words: int
+    limits: tuple[int, int]
+    test_limits: tuple[int, int]
     weights: tuple[float, ...]
     reverse: bool
     variants: int = 1
 
-    def buckets(self) -> list[tuple[int, int, float]]:
-        """(first length, last length, weight) of the buckets in use."""
-        cut = [
-            (max(low, self.minimum_words), min(high, self.maximum_words), weight)
-            for (low, high), weight in zip(BUCKETS, self.weights, strict=True)
-        ]
-        return [(low, high, weight) for low, high, weight in cut if low <= high and weight > 0]
+    def buckets(self, split: str = "train") -> list[tuple[int, int, float]]:
+        """(first length, last length, weight) of the buckets in use; for tests beyond training, all within limits."""
+        own = self.limits if split != "test" else self.test_limits
+        found = []
+        for (low, high), weight in zip(BUCKETS, self.weights, strict=True):
+            first, last = max(low, own[0]), min(high, own[1])
+            trained = low <= self.limits[1] and high >= self.limits[0]
+            if first <= last and (weight > 0 or not trained):
+                found.append((first, last, weight))
+        return found
 
     def generator(self, *key: object) -> Callable[[], float]:
         text = "/".join(map(str, (self.seed, *key)))
@@ -80,7 +86,7 @@ class _Recipe:
         sampler = Sampler(uniform)
         buckets = self.buckets()
         total = sum(weight for _, _, weight in buckets)
-        low, high = self.minimum_words, self.maximum_words
+        low, high = self.limits
         pairs: list[Piece] = []
         while len(pairs) < CHUNK_ROWS:
             first, last = _bucket(buckets, uniform() * total)
@@ -97,7 +103,7 @@ class _Recipe:
         """Distinct sources that training never shows, equally many from every length bucket in use."""
         uniform = self.generator(split)
         sampler = Sampler(uniform)
-        buckets, share = self.buckets(), _SHARE_OF_SPLIT[split]
+        buckets, share = self.buckets(split), _SHARE_OF_SPLIT[split]
         seen: set[str] = set()
         pairs: list[Piece] = []
         for row in range(rows):
@@ -155,10 +161,12 @@ class GrammarCorpus:
 
     seed, sizes (rows of "train", "valid" and "test"), the length limits (words of the source, 3 to 200) and
     length_weights decide every sentence; the same values give the same text on every machine, and any 1000 rows of
-    the training split can be generated alone. length_weights are seven relative frequencies of the source lengths
-    1-9, 10-19, ..., 50-59, 60 and more in the training split (None: every length equally often); within a bucket all
-    lengths are equally likely. valid and test take equally many segments from every bucket in use, hold no source
-    twice, and share no source with another split.
+    the training split can be generated alone. minimum_words and maximum_words hold for all splits; the limits that
+    begin with `train_` replace them for training and validation, so that tests can go beyond the lengths of training.
+    length_weights are seven relative frequencies of the source lengths 1-9, 10-19, ..., 50-59, 60 and more in the
+    training split (None: every length is as frequent); within a bucket all lengths are equally likely. valid and test
+    take the same number of segments from every bucket in use, hold no source twice, and share no source with another
+    split.
 
     A word is a whitespace-separated token of the raw text, its punctuation included: "schläft," is one word. The
     column `alignment` lists pairs [source word, target word], 0-based and sorted. Every word is aligned. Words without
@@ -180,6 +188,8 @@ class GrammarCorpus:
         sizes: Mapping[str, int] | None = None,
         minimum_words: int = 3,
         maximum_words: int = 70,
+        train_minimum_words: int | None = None,
+        train_maximum_words: int | None = None,
         length_weights: Sequence[float] | None = None,
         source_language: str = "en",
         target_language: str = "de",
@@ -194,11 +204,17 @@ class GrammarCorpus:
             if not isinstance(rows, int) or rows < 1:
                 raise UserError(f"data.sizes.{split}={rows}: must be a whole number, 1 or more")
             self.sizes[split] = rows
-        if not SHORTEST <= minimum_words <= maximum_words <= LONGEST:
-            raise UserError(
-                f"data.minimum_words={minimum_words}, data.maximum_words={maximum_words}: "
-                f"must satisfy {SHORTEST} <= minimum <= maximum <= {LONGEST}"
-            )
+        tested = minimum_words, maximum_words
+        trained = (
+            minimum_words if train_minimum_words is None else train_minimum_words,
+            maximum_words if train_maximum_words is None else train_maximum_words,
+        )
+        for prefix, (least, most) in (("", tested), ("train_", trained)):
+            if not SHORTEST <= least <= most <= LONGEST:
+                raise UserError(
+                    f"data.{prefix}minimum_words={least}, data.{prefix}maximum_words={most}: "
+                    f"must satisfy {SHORTEST} <= minimum <= maximum <= {LONGEST}"
+                )
         if (source_language, target_language) not in (("en", "de"), ("de", "en")):
             raise UserError(
                 f"data.source_language={source_language}, data.target_language={target_language}: "
@@ -208,15 +224,15 @@ class GrammarCorpus:
             if value < 1:
                 raise UserError(f"data.{key}={value}: must be 1 or more")
         if length_weights is None:
-            weights = [float(max(0, min(high, maximum_words) - max(low, minimum_words) + 1)) for low, high in BUCKETS]
+            weights = [float(max(0, min(high, trained[1]) - max(low, trained[0]) + 1)) for low, high in BUCKETS]
         else:
             weights = [float(weight) for weight in length_weights]
         reverse = source_language == "de"
-        self._recipe = _Recipe(seed, minimum_words, maximum_words, tuple(weights), reverse, variants)
+        self._recipe = _Recipe(seed, trained, tested, tuple(weights), reverse, variants)
         if len(weights) != len(BUCKETS) or min(weights) < 0 or not self._recipe.buckets():
             raise UserError(
                 f"data.length_weights={weights}: needs {len(BUCKETS)} numbers, none negative, and one above 0 for a "
-                f"length from {minimum_words} to {maximum_words}"
+                f"length from {trained[0]} to {trained[1]}"
             )
         self.source_language = source_language
         self.target_language = target_language

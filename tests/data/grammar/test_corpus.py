@@ -137,6 +137,18 @@ def test_length_weights_and_limits(tmp_path):
     assert sorted(map(bucket, corpus.load("test").column("source"))) == [0, 0, 3, 3]
 
 
+def test_training_and_test_lengths_are_set_apart(tmp_path):
+    sizes = {"train": 300, "valid": 12, "test": 28}
+    corpus = GrammarCorpus(sizes=sizes, train_minimum_words=5, train_maximum_words=12, cache_dir=tmp_path)
+    lengths = {split: [len(source.split()) for source in corpus.load(split).column("source")] for split in sizes}
+    assert set(lengths["train"]) == set(range(5, 13))
+    assert min(lengths["valid"]) >= 5 and max(lengths["valid"]) <= 12
+    assert sorted(map(bucket, corpus.load("test").column("source"))) == sorted(4 * list(range(7)))
+    weighted = GrammarCorpus(sizes=sizes, train_maximum_words=25, length_weights=[1, 0, 1, 0, 0, 0, 0])._recipe
+    assert [first for first, _, _ in weighted.buckets()] == [3, 20]
+    assert [first for first, _, _ in weighted.buckets("test")] == [3, 20, 30, 40, 50, 60]
+
+
 def test_one_translation_for_each_source():
     recipe = GrammarCorpus(length_weights=[6, 3, 1, 0, 0, 0, 0])._recipe
     translations = {}
@@ -177,6 +189,8 @@ def test_alignment_column_is_in_range(tables):
         ({"sizes": {"train": 0}}, "train=0"),
         ({"minimum_words": 2}, "minimum_words=2"),
         ({"minimum_words": 9, "maximum_words": 8}, "maximum_words=8"),
+        ({"train_minimum_words": 9, "train_maximum_words": 8}, "train_maximum_words=8"),
+        ({"train_maximum_words": 900}, "train_maximum_words=900"),
         ({"length_weights": [1, 2]}, "length_weights"),
         ({"length_weights": [0, 0, 0, 0, 0, 0, 1], "maximum_words": 20}, "length_weights"),
         ({"length_weights": [-1, 0, 0, 0, 0, 0, 1]}, "length_weights"),
