@@ -53,7 +53,7 @@ class Run:
         self.recent_weights = self.checkpoints / "average"
 
     @classmethod
-    def containing(cls, checkpoint: str | Path) -> list[Run]:
+    def containing(cls, checkpoint: str | os.PathLike[str]) -> list[Run]:
         """Runs that a path may belong to, nearest first: the folder itself if it is a run's, else a bundle, export or
         .ckpt file and the two folders around it."""
         path = Path(checkpoint).resolve()
@@ -61,7 +61,7 @@ class Run:
         return [cls(folder) for folder in ([path] if whole else [path, *path.parents[:2]])]
 
     @classmethod
-    def scored(cls, checkpoint: str | Path) -> Run | None:
+    def scored(cls, checkpoint: str | os.PathLike[str]) -> Run | None:
         """The run of `containing` that has scores."""
         return next((run for run in cls.containing(checkpoint) if run.finished), None)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
+from os import PathLike
 from typing import Any
 
 from seq2seq.errors import UserError
@@ -16,7 +16,7 @@ SCORED_MODEL = "scored_model"
 """The key of metrics.json with the digest of the model that was scored."""
 
 
-def scored_run(path: str | Path, model: Bundle | Export) -> Run | None:
+def scored_run(path: str | PathLike[str], model: Bundle | Export) -> Run | None:
     """The run that `path` lies in, if `model`, which was loaded from there, earned its scores; else None.
 
     Other weights may lie in the same folder: the last checkpoint, averages, another run's bundle, quantized exports.

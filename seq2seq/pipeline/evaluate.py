@@ -12,7 +12,7 @@ from seq2seq.data.tokenizer import TokenizerSettings
 from seq2seq.data.translation_data import TranslationData
 from seq2seq.errors import UserError
 from seq2seq.evaluation.comet import Comet
-from seq2seq.evaluation.metrics import PRIMARY
+from seq2seq.evaluation.metrics import LEARNED, METRICS, PRIMARY
 from seq2seq.inference.bundle import Bundle
 from seq2seq.inference.export_folder import Export
 from seq2seq.inference.loading import find_device, load_model
@@ -131,11 +131,16 @@ def _record(checkpoint: str | Path, bundle: Bundle, splits: Mapping[str, Any]) -
     """Add "comet" and "by_beam_size" to the metrics.json of the run, where its scores are these scores."""
     run = scored_run(checkpoint, bundle)
     if run is None:
+        if Run.scored(checkpoint) is not None:
+            logger.warning(
+                "not kept in the run's metrics.json: checkpoint=%s is not the model that was scored", checkpoint
+            )
         return
     metrics = run.read_metrics()
     for split, entry in splits.items():
-        known = metrics["splits"].get(split)
-        if known is None or known.get(PRIMARY.key) != entry[PRIMARY.key]:
+        known = metrics["splits"].get(split, {})
+        both = METRICS.keys() & known.keys() & entry.keys()
+        if PRIMARY.key not in both or any(known[key] != entry[key] for key in both - {LEARNED.key}):
             logger.warning("not kept in %s: it has no such scores of %s", run.metrics_file, split)
             continue
         known |= {key: entry[key] for key in ("comet", "by_beam_size") if key in entry}

@@ -16,9 +16,9 @@ from typing import Any
 
 from seq2seq.errors import UserError
 from seq2seq.evaluation.metrics import summary
-from seq2seq.inference.bundle import count_parameters, load_checkpoint
+from seq2seq.inference.bundle import Bundle, count_parameters, load_checkpoint
 from seq2seq.inference.card import short_name
-from seq2seq.inference.scores import SCORED_MODEL
+from seq2seq.inference.scores import SCORED_MODEL, scored_run
 from seq2seq.inference.translator import Translator
 from seq2seq.pipeline.hints import warn, warn_of_late_validation
 from seq2seq.pipeline.job import Job, default_folder
@@ -170,7 +170,7 @@ def finish(job: Job, run: Run, result: TrainingResult) -> None:
         SCORED_MODEL: bundle.digest(),
         "training": {**result.summary(), "patience": job.trainer.patience},
         "test_splits": settings["test_splits"],
-        "splits": _earlier_scores(run, result),
+        "splits": _earlier_scores(run, bundle),
         **provenance(),
     }
     for split in job.test_splits:
@@ -184,14 +184,10 @@ def finish(job: Job, run: Run, result: TrainingResult) -> None:
         print(f"{run}  {split}  {summary(scores)}")
 
 
-def _earlier_scores(run: Run, result: TrainingResult) -> dict[str, Any]:
-    """Scores by test set of a finished run that was asked for others and has not been trained further."""
-    if not run.finished:
-        return {}
-    metrics = run.read_metrics()
-    summary = result.summary()
-    same = all(metrics["training"][key] == summary[key] for key in ("updates", "best_update", "averaged"))
-    return dict(metrics["splits"]) if same else {}
+def _earlier_scores(run: Run, bundle: Bundle) -> dict[str, Any]:
+    """Scores by test set of a finished run that was asked for others and whose model is the same."""
+    scored = scored_run(run, bundle)
+    return {} if scored is None else dict(scored.read_metrics()["splits"])
 
 
 def check_lengths(job: Job, model: Any) -> None:
