@@ -58,6 +58,13 @@ CONDITIONAL = {
     "encoder_width": 16,
     "tie_embeddings": True,
 }
+MARGINAL = {
+    **LUONG,
+    "attention": {
+        **LUONG["attention"],
+        "alignment": {"_target_": "seq2seq.attention.HardMarginalAlignment"},
+    },
+}
 CONVOLUTIONAL = {"_target_": "seq2seq.models.create_conv", "width": 16, "embedding_width": 16, "layers": 1}
 LIMITED = {**tiny.TRANSFORMER, "positions": "learned", "maximum_positions": 40, "window": 3}
 KINDS = {
@@ -264,7 +271,9 @@ def test_a_graph_that_holds_for_some_lengths_only_is_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("model", [tiny.RNN, tiny.BAHDANAU, CONDITIONAL, {**tiny.TRANSFORMER, "positions": "rotary"}])
+@pytest.mark.parametrize(
+    "model", [tiny.RNN, tiny.BAHDANAU, CONDITIONAL, MARGINAL, {**tiny.TRANSFORMER, "positions": "rotary"}]
+)
 def test_a_step_is_traced_for_all_lengths(model):
     """Those that no test above exports whole."""
     model = talkative(model).model
