@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from seq2seq.data.readers import read_lines
 from seq2seq.errors import UserError
 from seq2seq.files import writing
 from seq2seq.inference.line_input import line_windows, repaired
@@ -140,7 +141,10 @@ def translate_file(
         raise UserError("resume=true needs output=FILE")
     if same_file(source, output):
         raise UserError(f"output={output} is the input itself; give another file")
-    check_output(translator, search, n_best, output_format)  # before an older output is emptied
+    # Before an older output is emptied:
+    check_output(translator, search, n_best, output_format)
+    if source is not None and Path(source).is_file():
+        next(read_lines(Path(source), errors="surrogateescape"), None)
     with (
         writing(output or "standard output"),
         opened(source, output, output_format if resume else None, shard or Shard()) as (reader, writer, skip),

@@ -263,8 +263,10 @@ def test_compressed_file_is_translated_as_its_text(kind, translator, tmp_path):
 )
 def test_file_in_another_format_is_refused(content, message, translator, tmp_path):
     (tmp_path / "in").write_bytes(content)
+    (tmp_path / "out").write_text("kept\n")
     with pytest.raises(UserError, match=f"{tmp_path / 'in'}.* {message}"):
         translate_file(translator, tmp_path / "in", tmp_path / "out", search=QUICK)
+    assert (tmp_path / "out").read_text() == "kept\n"
 
 
 @pytest.mark.parametrize(
