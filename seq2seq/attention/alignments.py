@@ -70,10 +70,11 @@ class LocalPredictiveAlignment(Alignment):
     The window is cut at the sentence's edges. W and v learn through the Gaussian. Only the window's keys and values
     are read.
 
-    v starts near zero, so every window starts in the middle of its sentence. Started as usual, v and W send most
-    positions to a sentence's ends before the decoder reads anything from there: after 125 updates 62% of them lie
-    within a twentieth of an end, where the sigmoid is flat, and after 500 they rise with the target position little
-    (correlation 0.26 within a sentence; from near zero 0.93).
+    v starts near zero, so every window starts in the middle of its sentence. Started as usual, v and W send positions to
+    a sentence's ends, where the sigmoid is flat, before the decoder reads anything from there. Measured on the built-in
+    grammar (sources of up to 24 words, D = 4, a small Luong model without input feeding, two seeds, 500 updates): 36%
+    and 100% of positions within a twentieth of an end, 2% and 0% from near zero; correlation of position and target
+    index within a sentence 0.26 and -0.24, from near zero 0.93 and 0.86.
     """
 
     def __init__(self, query_width: int, width: int, window: int):
