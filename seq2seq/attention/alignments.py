@@ -70,8 +70,8 @@ class LocalPredictiveAlignment(Alignment):
     The window is cut at the sentence's edges. W and v learn through the Gaussian. Only the window's keys and values
     are read.
 
-    v starts near zero, so every window starts in the middle of its sentence. Started as usual, v and W send positions to
-    a sentence's ends, where the sigmoid is flat, before the decoder reads anything from there. Measured on the built-in
+    v starts near zero, so every window starts in the middle of its sentence. Started as usual, v and W send positions
+    to its ends, where the sigmoid is flat, before the decoder reads anything from there. Measured on the built-in
     grammar (sources of up to 24 words, D = 4, a small Luong model without input feeding, two seeds, 500 updates): 36%
     and 100% of positions within a twentieth of an end, 2% and 0% from near zero; correlation of position and target
     index within a sentence 0.26 and -0.24, from near zero 0.93 and 0.86.
