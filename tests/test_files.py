@@ -59,6 +59,7 @@ WRITERS: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("writer", WRITERS)
 def test_full_disk_is_one_error_that_names_the_target_and_leaves_nothing(writer: str, tmp_path: Path) -> None:
     with little_room(), pytest.raises(OSError) as caught:

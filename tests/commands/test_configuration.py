@@ -141,6 +141,7 @@ def test_a_damaged_config_yaml_is_refused_by_name(capsys: pytest.CaptureFixture[
     assert "config.yaml is damaged" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_sigterm_in_one_training_ends_the_comparison(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     started = []
 
@@ -154,6 +155,8 @@ def test_sigterm_in_one_training_ends_the_comparison(monkeypatch: pytest.MonkeyP
     assert end.value.code == 75 and started == ["rnn-seed1"]
 
 
+@pytest.mark.fork
+@pytest.mark.slow
 def test_a_worker_that_dies_is_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -319,6 +322,7 @@ def test_search_checkpoint_is_refused_where_it_cannot_work(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_refusals_by_name_are_made_before_torch_is_imported(tmp_path: Path) -> None:
     commands = [
         *(
@@ -374,6 +378,7 @@ def test_an_unknown_key_is_refused_with_the_nearest(
     assert f"did you mean '{right}'" in line
 
 
+@pytest.mark.slow
 def test_keys_of_experiments_are_accepted_by_compare(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     study = ["compare", "experiments=[multi30k_rnn]", f"run_dir={tmp_path / 'study'}"]
     assert run([*study, f"data.root={tmp_path}"]) == 2

@@ -52,6 +52,7 @@ def test_evaluate_uses_the_tokenize_and_lowercase_of_the_run(folder: Path, capsy
     assert "case:mixed" in other and "tok:13a" in other
 
 
+@pytest.mark.slow
 def test_beam_sizes_are_added_to_the_metrics_of_the_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = metrics(folder)
     found = evaluate(capsys, "beam_sizes=[1,2,4]")["by_beam_size"]
@@ -72,6 +73,7 @@ def test_a_search_option_changes_the_search_of_the_run(folder: Path, capsys: pyt
     assert found == {**kept["decoding"]["search"], "max_length_a": 0}
 
 
+@pytest.mark.slow
 def test_scores_by_other_settings_are_not_added_to_the_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = metrics(folder)
     assert run(["evaluate", "checkpoint=run", "tokenize=char", "beam_sizes=[3]"]) == 0
@@ -99,6 +101,7 @@ def test_scores_of_a_runs_bundle_are_added_to_the_run(
     assert metrics(folder)["splits"]["test"]["by_beam_size"] == found
 
 
+@pytest.mark.slow
 def test_comet_scores_are_added_to_the_run(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,6 +135,7 @@ def test_targets_in_a_saved_configuration_other_than_corpora_are_refused(
         path.write_text(whole)
 
 
+@pytest.mark.slow
 def test_evaluate_refuses_exports(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["export", "checkpoint=run", "output=run/onnx", "format=onnx"]) == 0
     assert run(["evaluate", "checkpoint=run/onnx"]) == 2

@@ -72,6 +72,7 @@ def test_an_experiment_of_earlier_versions_is_refused_with_its_new_name(
     assert f"experiment={name} is now {MOVED[name]}" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group, name", [(g, n) for g in ("experiment", "recipe") for n in groups()[g]])
 def test_every_experiment_and_recipe_composes_and_builds_at_full_size(group: str, name: str) -> None:
     config = experiment(name) if group == "experiment" else composed(*recipe(name))
@@ -80,6 +81,7 @@ def test_every_experiment_and_recipe_composes_and_builds_at_full_size(group: str
     assert parameters(config) > 100_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "chosen, count",
     [(["experiment=quickstart"], 3), (["experiment=grammar_convergence"], 10), (recipe("tiny"), 3)],
@@ -161,6 +163,7 @@ SLICES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chosen", SLICES)
 def test_experiments_and_recipes_train_on_a_slice(
     chosen: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

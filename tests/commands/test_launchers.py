@@ -20,6 +20,7 @@ SMALL = [
 ]
 
 
+@pytest.mark.slow
 def test_an_optuna_sweep_maximizes_validation_bleu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     params = ["optimizer.lr=tag(log,interval(0.001,0.01))", "model.width=choice(8,16)", "model.dropout=0.1"]
@@ -32,6 +33,7 @@ def test_an_optuna_sweep_maximizes_validation_bleu(tmp_path: Path, monkeypatch: 
     assert len({metrics["training"]["best_valid_bleu"] for metrics in runs}) == 2
 
 
+@pytest.mark.slow
 def test_a_refused_trial_of_a_sweep_ends_with_its_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -58,6 +60,8 @@ def test_a_sweep_with_several_devices_is_refused_outside_slurm(
     assert run([*sweep, "trainer.devices=2", "trainer.strategy=ddp"]) == 0
 
 
+@pytest.mark.fork
+@pytest.mark.slow
 def test_an_error_in_a_joblib_worker_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -97,6 +101,7 @@ def test_long_run_names_of_a_sweep_are_shortened_and_stay_distinct() -> None:
     assert short == "bahdanau-grammar-seed1-model.width=8"
 
 
+@pytest.mark.slow
 def test_progress_reports_finished_runs_and_time_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders = [tmp_path / name for name in "abcd"]
 

@@ -30,6 +30,7 @@ def folder(tmp_path: Path) -> Path:
     return own
 
 
+@pytest.mark.slow
 def test_experiments_in_a_config_dir_are_trained_and_compared(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,6 +111,7 @@ def test_an_experiment_that_is_not_yaml_or_utf8_is_refused_with_its_place(
     assert words in printed and len(printed.strip().splitlines()) <= 2, printed
 
 
+@pytest.mark.slow
 def test_a_sweep_takes_options_from_config_dir_and_searchpath(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

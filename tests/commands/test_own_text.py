@@ -43,6 +43,7 @@ def test_a_streamed_run_finishes_and_its_data_may_move(files: Path, capsys: pyte
     assert json.loads(capsys.readouterr().out)["test"]["bleu"] == metrics["splits"]["test"]["bleu"]
 
 
+@pytest.mark.slow
 def test_a_run_resumes_with_another_cache(files: Path) -> None:
     assert run([*FILES, "data.root=text", "trainer.max_steps=4"]) == 0
     Path("run/metrics.json").unlink()
@@ -72,6 +73,7 @@ def test_leftovers_are_removed_and_other_files_stay(files: Path) -> None:
     assert not any(path.exists() for path in (*ours, Path("run/.bundle.abcd1234")))
 
 
+@pytest.mark.slow
 def test_a_finished_run_resumes_when_its_limit_is_raised(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [*FILES, "data.root=text"]
     assert run([*command, "trainer.max_steps=4"]) == 0
@@ -86,6 +88,7 @@ def test_a_finished_run_resumes_when_its_limit_is_raised(files: Path, capsys: py
     assert yaml.safe_load(Path("run/config.yaml").read_text())["trainer"]["max_steps"] == 8
 
 
+@pytest.mark.slow
 def test_a_run_stopped_early_resumes_with_more_patience(files: Path) -> None:
     command = [*FILES, "data.root=text", "optimizer.lr=0", "trainer.val_check_interval=1"]
     for patience, updates in ((2, 3), (2, 3), (3, 4), ("null", 8)):
@@ -93,6 +96,7 @@ def test_a_run_stopped_early_resumes_with_more_patience(files: Path) -> None:
         assert json.loads(Path("run/metrics.json").read_text())["training"]["updates"] == updates
 
 
+@pytest.mark.slow
 def test_a_run_whose_corpus_has_changed_is_refused(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [*FILES, "data.root=text", "data.concatenation.train=1"]
     assert run([*command, "trainer.max_steps=4"]) == 0
@@ -105,6 +109,7 @@ def test_a_run_whose_corpus_has_changed_is_refused(files: Path, capsys: pytest.C
     assert Path("run/metrics.json").read_text() == before
 
 
+@pytest.mark.slow
 def test_a_run_whose_corpus_has_moved_is_accepted(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*FILES, "data.root=text", "trainer.max_steps=4"]) == 0
     files.rename("text, moved é")
@@ -122,6 +127,7 @@ def test_a_run_without_a_checkpoint_takes_new_settings(files: Path) -> None:
     assert run([*FILES, "data.root=text", "test_splits=[]", "trainer.max_steps=1"]) == 0
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_scored_on_further_test_sets(files: Path) -> None:
     for language in ("en", "de"):
         (files / f"more.{language}").write_text((files / f"test.{language}").read_text())
@@ -138,6 +144,7 @@ def test_a_finished_run_is_scored_on_further_test_sets(files: Path) -> None:
     assert metrics["splits"]["test"]["comet"] == marked
 
 
+@pytest.mark.slow
 def test_a_run_without_newer_keys_resumes(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [*FILES, "data.root=text", "test_splits=[]"]
     assert run([*command, "trainer.max_steps=4"]) == 0
@@ -151,6 +158,7 @@ def test_a_run_without_newer_keys_resumes(files: Path, capsys: pytest.CaptureFix
     assert run(command) == 0
 
 
+@pytest.mark.slow
 def test_a_segment_longer_than_learned_positions_is_refused_before_training(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -176,6 +184,7 @@ def test_doubtful_settings_give_warnings(files: Path, capsys: pytest.CaptureFixt
     assert "trainer.val_check_interval=0.5: a stream is validated at the end of a pass" in printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batches, warned", [(1, False), (2, True)])
 def test_validation_due_after_the_last_update_gives_a_warning(
     batches: int, warned: bool, files: Path, capsys: pytest.CaptureFixture[str]

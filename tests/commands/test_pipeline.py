@@ -62,6 +62,7 @@ def test_compare_writes_scored_runs_and_a_report(study: Path) -> None:
     assert all(name in html for name in WIDTHS)
 
 
+@pytest.mark.slow
 def test_compare_again_trains_nothing(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.stat().st_mtime_ns for path in study.rglob("*.ckpt")}
     assert run(COMPARE) == 0
@@ -149,6 +150,7 @@ def first_valid_nll(folder: Path) -> float:
     return next(line["valid_nll"] for line in lines if "valid_nll" in line)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", WIDTHS)
 def test_train_from_a_checkpoint_fine_tunes_it(
     model: str, study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -171,6 +173,7 @@ def test_train_from_a_checkpoint_fine_tunes_it(
     assert f"tuned was trained further from {start}" in (tmp_path / "report.md").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["tokenizer.sampling=0.1"]], ids=["usual", "sampled"])
 def test_a_checkpoint_is_not_needed_to_resume_fine_tuning(options: list[str], study: Path, tmp_path: Path) -> None:
     start = tmp_path / "start"
@@ -187,6 +190,7 @@ def test_a_checkpoint_is_not_needed_to_resume_fine_tuning(options: list[str], st
     assert run([*command, f"run_dir={tmp_path / 'parts'}"]) == 0
 
 
+@pytest.mark.slow
 def test_report_names_the_checkpoint_of_fine_tuned_runs(
     study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -201,6 +205,7 @@ def test_report_names_the_checkpoint_of_fine_tuned_runs(
     assert [effect["setting"] for effect in report["effects"]] == ["checkpoint"]
 
 
+@pytest.mark.slow
 def test_a_fine_tuned_run_is_named_after_its_checkpoint(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*TUNE, "test_splits=[]", "trainer.max_steps=1"]) == 0
     assert (study.parent / "runs/grammar-seed1-from-bahdanau-seed1/metrics.json").is_file()

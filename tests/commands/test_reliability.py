@@ -11,6 +11,8 @@ import pytest
 
 from seq2seq.training.checkpoint import read_checkpoint
 
+pytestmark = [pytest.mark.fork, pytest.mark.slow]
+
 CLOCKS = ("seconds", "cpu_seconds", "target_tokens_per_second", "decoding", "created", "command", "name")
 
 

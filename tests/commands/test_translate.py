@@ -64,6 +64,7 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "seq2seq", *arguments]
 
 
+@pytest.mark.slow
 def test_translate_writes_one_line_per_input_line_for_any_bytes() -> None:
     done = subprocess.run(
         command("translate", BUNDLE, "window=5", "threads=1", *QUICK),
@@ -83,6 +84,8 @@ def test_translate_writes_one_line_per_input_line_for_any_bytes() -> None:
     assert "Traceback" not in notes and "\r" not in notes
 
 
+@pytest.mark.fork
+@pytest.mark.slow
 def test_translate_into_a_closed_pipe_ends_without_an_error() -> None:
     write(Path("many.txt"), TEXTS * 40)
     line = " ".join(command("translate", BUNDLE, "threads=1", *QUICK)) + " < many.txt | head -1"
@@ -92,6 +95,7 @@ def test_translate_into_a_closed_pipe_ends_without_an_error() -> None:
     assert done.stderr == b""
 
 
+@pytest.mark.slow
 def test_join_refuses_unfinished_shards_and_joins_resumed_ones(capfd: pytest.CaptureFixture[str]) -> None:
     shards = [BUNDLE, "input=in.txt", "output=out.txt", "shard.count=3"]
     assert run(["translate", "-m", *shards, "shard.index=0,2"]) == 0
@@ -114,6 +118,8 @@ def test_join_refuses_unfinished_shards_and_joins_resumed_ones(capfd: pytest.Cap
     assert Path("out.txt").read_text() == "".join(f"{one['text']}\n" for one in KNOWN)
 
 
+@pytest.mark.fork
+@pytest.mark.slow
 def test_shards_translated_by_joblib_join_to_the_output_of_one_process() -> None:
     arguments = [BUNDLE, "input=in.txt", "output=out.txt", "shard.count=2", "shard.index=0,1", "threads=1"]
     assert run(["translate", "-m", *arguments, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]) == 0
@@ -126,6 +132,8 @@ def test_device_can_refer_to_the_shard_number() -> None:
     assert config.device == "cuda:1"
 
 
+@pytest.mark.fork
+@pytest.mark.slow
 def test_a_second_process_writing_one_output_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """Neither from the start nor resuming; and the lock goes with a process that is killed."""
     write(Path("out.txt"), ["one", "two"])
@@ -179,6 +187,7 @@ def test_average_of_a_model_with_itself_translates_the_same() -> None:
     assert run(["average", twice, "output=mean"]) == 2
 
 
+@pytest.mark.slow
 def test_average_holds_one_further_checkpoint_at_a_time(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

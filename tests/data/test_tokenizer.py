@@ -71,6 +71,7 @@ def digests() -> list[str]:
     return [hashlib.md5(train(kind).to_bytes()).hexdigest() for kind in KINDS]
 
 
+@pytest.mark.slow
 def test_training_is_the_same_in_every_process():
     here = str(Path(__file__).parent)
     script = f"import sys; sys.path.insert(0, {here!r}); import test_tokenizer as test; print(test.digests())"
@@ -123,6 +124,7 @@ def test_sampling_varies_with_the_seed_alone(kind):
     assert tokenizer.decode_batch(first) == TEXT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
 def test_sampling_is_the_same_in_every_process(kind, tmp_path):
     tokenizer = train(kind)

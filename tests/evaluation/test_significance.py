@@ -54,6 +54,7 @@ def null_p_values(trials: int, joined: int, groups: list[int] | None) -> np.ndar
     return np.array(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("joined", [1, 4])
 def test_of_equal_systems_five_in_a_hundred_differ(joined):
     """Bounds: 99.9% of the binomial distribution with 400 trials; sacreBLEU's test gives 43 or so."""
@@ -61,6 +62,7 @@ def test_of_equal_systems_five_in_a_hundred_differ(joined):
     assert 7 <= (null_p_values(400, joined, groups) <= 0.05).sum() <= 36
 
 
+@pytest.mark.slow
 def test_segments_taken_for_independent_give_too_many_differences():
     assert (null_p_values(60, 4, None) <= 0.05).mean() > 0.2
 

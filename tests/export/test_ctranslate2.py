@@ -157,6 +157,7 @@ def test_other_models_are_refused(tmp_path):
         export_ctranslate2(talkative({}), tmp_path / "model", "int3")
 
 
+@pytest.mark.slow
 def test_quantised_weights_are_smaller_and_their_agreement_is_told(tmp_path, monkeypatch):
     bundle = talkative({"width": 64, "feedforward_width": 128})
     before = {name: value.clone() for name, value in bundle.model.state_dict().items()}
@@ -194,6 +195,7 @@ def test_a_sample_must_hold_text(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_the_export_is_tried_by_the_bundle_s_own_search(tmp_path):
     bundle = talkative({})
     for number, (search, told) in enumerate(
@@ -309,6 +311,7 @@ def test_without_ctranslate2(tmp_path, monkeypatch):
         export_ctranslate2(talkative({}), tmp_path / "model")
 
 
+@pytest.mark.slow
 def test_from_the_command_line(tmp_path, capsys):
     bundle = talkative({})
     bundle.save(tmp_path / "run" / "bundle")

@@ -97,6 +97,7 @@ def translations(translator, search):
     return list(translator.translate([text[:40] for text in TEXTS], search=search, n_best=None, alignment=True))
 
 
+@pytest.mark.slow
 def test_every_search_finds_what_it_finds_with_torch(exported):
     bundle, folder, found, _ = exported
     assert (found.segments, found.greedy, found.own) == (8, 1.0, 1.0)
@@ -120,6 +121,7 @@ def test_every_search_finds_what_it_finds_with_torch(exported):
     assert scores[1] == float32_approx(scores[0])
 
 
+@pytest.mark.slow
 def test_what_lies_in_the_folder(exported):
     bundle, folder, _, limits = exported
     description = json.loads((folder / "onnx.json").read_text())
@@ -144,6 +146,7 @@ def test_what_lies_in_the_folder(exported):
     assert all(f"| `{name}` |" in card for names in ports.values() for name in names)
 
 
+@pytest.mark.slow
 def test_the_card_s_example_translates_with_onnx_runtime_alone(exported, monkeypatch, capsys):
     bundle, folder, _, _ = exported
     (example,) = re.findall(r"(?s)```python\n(import numpy.*?)```", (folder / "README.md").read_text())
@@ -156,6 +159,7 @@ def test_the_card_s_example_translates_with_onnx_runtime_alone(exported, monkeyp
     assert capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_limits_split_sources_and_end_outputs(exported):
     _, folder, _, limits = exported
     long = "a cat " * 40
@@ -170,6 +174,7 @@ def test_limits_split_sources_and_end_outputs(exported):
             assert len(found.tokens) == 60
 
 
+@pytest.mark.slow
 def test_a_description_of_other_graphs_is_refused(exported, tmp_path):
     _, folder, _, _ = exported
     shutil.copytree(folder, tmp_path / "model")
@@ -203,6 +208,7 @@ def test_a_description_of_other_graphs_is_refused(exported, tmp_path):
         Translator.load(tmp_path / "model")
 
 
+@pytest.mark.slow
 def test_an_export_that_does_not_agree_is_not_kept(exported, tmp_path, monkeypatch):
     """Graphs of other weights in place of the model's own."""
     bundle, folder, _, _ = exported
@@ -220,6 +226,7 @@ def test_an_export_that_does_not_agree_is_not_kept(exported, tmp_path, monkeypat
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_from_the_command_line(tmp_path, capsys):
     bundle = talkative(CONVOLUTIONAL, True, 2.0)
     bundle.save(tmp_path / "run" / "bundle")
@@ -255,6 +262,7 @@ def test_from_the_command_line(tmp_path, capsys):
             Translator.load(tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_a_graph_that_holds_for_some_lengths_only_is_refused(tmp_path):
     class Guarded(nn.Module):
         def forward(self, *inputs):
@@ -271,6 +279,7 @@ def test_a_graph_that_holds_for_some_lengths_only_is_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model", [tiny.RNN, tiny.BAHDANAU, CONDITIONAL, MARGINAL, {**tiny.TRANSFORMER, "positions": "rotary"}]
 )

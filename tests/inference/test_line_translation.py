@@ -55,6 +55,7 @@ def is_text(data: bytes) -> bool:
     return True
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(

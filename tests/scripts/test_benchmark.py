@@ -70,6 +70,7 @@ def written(path: Path) -> dict[str, Any]:
     return result
 
 
+@pytest.mark.slow
 def test_training_counts_what_it_trains_on(here: None, corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = corpus / "train.json"
     settings = overrides(corpus, *TINY["bahdanau"])
@@ -90,6 +91,7 @@ def test_training_counts_what_it_trains_on(here: None, corpus: Path, capsys: pyt
     assert 0 < run["peak_memory_mb"] <= peak_memory_mb()
 
 
+@pytest.mark.slow
 def test_a_wrong_setting_is_one_line(corpus: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Through a process of its own, as always outside these tests."""
     command = ["train", "--output", str(corpus / "none.json"), "model.widht=8"]
@@ -102,6 +104,7 @@ def test_a_wrong_setting_is_one_line(corpus: Path, capfd: pytest.CaptureFixture[
     assert stop.value.code == 2
 
 
+@pytest.mark.slow
 def test_complexity_measures_fits_and_draws(here: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sizes = ["--lengths", "64", "128", "256", "--fit-from", "64", "--width", "8", "--radius", "2"]
     assert benchmark.main(["complexity", *sizes, "--repetitions", "1", "--output", str(tmp_path)]) == 0
@@ -120,6 +123,7 @@ def test_complexity_measures_fits_and_draws(here: None, tmp_path: Path, capsys: 
     assert all(name in picture for name in layers) and "fitted over n = 64 to 256" in picture
 
 
+@pytest.mark.slow
 def test_decoding_forces_the_length(here: None, corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = corpus / "decode.json"
     command = ["decode", "--sentences", "12", "--beam-sentences", "3", "--threads", "1", "--output", str(output)]
@@ -142,6 +146,7 @@ def test_decoding_forces_the_length(here: None, corpus: Path, capsys: pytest.Cap
     assert ratios == {"ratio": pytest.approx(ours / max(direct)), "text": pytest.approx(ours / direct[-1])}
 
 
+@pytest.mark.slow
 def test_startup_runs_the_real_commands(here: None, corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = corpus / "startup.json"
     command = ["startup", "--repetitions", "1", "--uncounted", "0", "--output", str(output)]
@@ -161,6 +166,7 @@ def test_a_command_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> No
         startup.first_translation("nowhere")
 
 
+@pytest.mark.slow
 def test_preparation_times_its_stages(here: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "prepare.json"
     sizes = ["--pairs", "60", "--base-pairs", "40", "--batches", "30", "--updates", "1", "--output", str(output)]

@@ -120,6 +120,7 @@ def test_outputs_of_another_length_are_refused() -> None:
         decoding.result(1.0, 1.0, [30, 29], 30)
 
 
+@pytest.mark.slow
 def test_a_fresh_process_has_memory_of_its_own() -> None:
     """A process of its own measures a layer; its peak would hold this process's if it were inherited."""
     ballast = torch.ones(2**26)

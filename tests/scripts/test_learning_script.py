@@ -9,6 +9,7 @@ from learning import combinations, fell_short, main
 RESULTS = Path(__file__).parents[2] / "data" / "results" / "learning.json"
 
 
+@pytest.mark.slow
 def test_tries_what_is_asked_for_and_skips_what_it_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["conv positions=none", "--updates", "10", "--output", str(tmp_path / "learning.json")]
     assert main(command) == 1

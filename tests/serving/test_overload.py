@@ -7,12 +7,14 @@ import threading
 import time
 
 import httpx
+import pytest
 from service import ask, counted, replaced, running
 
 from seq2seq.serving.batcher import Gathering
 from seq2seq.serving.request_limits import Limits
 
 
+@pytest.mark.slow
 def test_long_bodies(models):
     with running(models[:1], Limits(body=1000)) as url:
         assert ask(url, text="a" * 900).status_code == 200
@@ -29,6 +31,7 @@ def test_long_bodies(models):
         assert ask(url, text="a").status_code == 200
 
 
+@pytest.mark.slow
 def test_a_full_queue_and_the_time_limit(models):
     """The model is stuck: of 12 clients 3 or 4 fit into queue and model, and run out of time there."""
     gate = threading.Event()

@@ -35,6 +35,7 @@ def refusal(capsys, *arguments: str) -> str:
     return error
 
 
+@pytest.mark.slow
 def test_broken_bundles_are_refused_at_the_start(tmp_path, capsys):
     assert "does not exist" in refusal(capsys, f"checkpoints=[{KEPT},{tmp_path}/nothing]")
     cut = tmp_path / "cut"
@@ -49,6 +50,7 @@ def test_broken_bundles_are_refused_at_the_start(tmp_path, capsys):
     assert "names no checkpoint" in refusal(capsys, "checkpoints=[]")
 
 
+@pytest.mark.slow
 def test_wrong_settings_are_refused(capsys):
     given = f"checkpoints={KEPT}"
     assert "limits.text=0 must be a whole number of at least 1" in refusal(capsys, given, "limits.text=0")
@@ -91,6 +93,8 @@ def test_a_bundle_alone_has_no_scores(tmp_path):
     assert (model.run, model.heads, model.architecture) == (None, 0, "rnn")
 
 
+@pytest.mark.fork
+@pytest.mark.slow
 def test_a_signal_lets_everything_accepted_be_answered():
     """As people start it: it says where it listens, on this machine only; SIGTERM comes while 40 clients wait."""
     command = [sys.executable, "-m", "seq2seq", "serve", f"checkpoints={KEPT}", "port=0", "batching.seconds=4"]

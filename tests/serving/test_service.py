@@ -46,6 +46,7 @@ def translator(models, name):
     return next(model.translator for model in models if model.name == name)
 
 
+@pytest.mark.slow
 def test_two_hundred_clients_each_get_what_translate_answers(models):
     """Every client asks its own text, model and options at once; each gets the translator's own answer."""
     searches = [

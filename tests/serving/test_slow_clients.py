@@ -11,6 +11,7 @@ import time
 from urllib.parse import urlsplit
 
 import httpx
+import pytest
 from service import SOURCES, ask, counted, replaced, running
 
 from seq2seq.serving.batcher import Gathering
@@ -32,6 +33,7 @@ def closed(one: socket.socket) -> bool:
         return True
 
 
+@pytest.mark.slow
 def test_slow_and_vanishing_clients_bother_nobody(models):
     head = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 13\r\n\r\n"
     with running(models[:1], Limits(seconds=3)) as url:
@@ -73,6 +75,7 @@ def test_texts_of_clients_that_have_gone_are_dropped(models):
         assert done == ["a", *"bbbbb"]
 
 
+@pytest.mark.slow
 def test_heads_that_never_end_are_given_up(models):
     """Silence, half a head, a second one that comes byte by byte: all are cut off, and nobody else notices."""
     half = b"POST /translate HTTP/1.1\r\nHost: x\r\nX-Slow: "
@@ -94,6 +97,7 @@ def test_heads_that_never_end_are_given_up(models):
         assert ask(url, text=SOURCES[0]).status_code == 200
 
 
+@pytest.mark.slow
 def test_more_silent_clients_than_connections_are_outlived(models):
     with running(models[:1], Limits(seconds=2, connections=40)) as url:
         slow = [connect(url, b"GET / HT") for _ in range(60)]
@@ -102,6 +106,7 @@ def test_more_silent_clients_than_connections_are_outlived(models):
         assert ask(url, text="a").status_code == 200
 
 
+@pytest.mark.slow
 def test_a_client_that_takes_no_answer_is_given_up(models):
     """It asks for the page again and again, and reads nothing: its connection is reset."""
     with running(models[:1], Limits(seconds=2)) as url:

@@ -186,6 +186,7 @@ def test_coarser_products_end_with_the_training(tmp_path: Path) -> None:
     assert set(seen) == {"medium"} and torch.get_float32_matmul_precision() == "highest"
 
 
+@pytest.mark.slow
 def test_it_learns_to_copy(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "seq2seq")
     result = toy_fit(

@@ -74,6 +74,7 @@ def test_maps_and_tables_and_vectors_are_told_apart(kind: str) -> None:
     assert all(parameter.ndim == 1 for name, parameter in model.named_parameters() if name in vectors)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_the_same(tmp_path: Path) -> None:
     optimizer = partial(Muon, lr=0.01)
     whole = toy_fit(tmp_path / "whole", optimizer=optimizer, trainer={"max_steps": 20})

@@ -14,6 +14,8 @@ from toy import everything
 
 from seq2seq.training.checkpoint import read_checkpoint
 
+pytestmark = [pytest.mark.fork, pytest.mark.slow]
+
 
 @pytest.fixture(scope="module")
 def forks(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path, str]:

@@ -26,6 +26,7 @@ class StopAt:
             os.kill(os.getpid(), self.number)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("update", "saved", "validated"), [(3, 4, 0), (10, 10, 0)], ids=["between validations", "in a validation"]
 )
@@ -65,6 +66,7 @@ def test_a_higher_limit_goes_on(tmp_path: Path) -> None:
     assert everything(tmp_path / "two") == everything(tmp_path / "one")
 
 
+@pytest.mark.slow
 def test_the_plateau_schedule_is_taken_up_too(tmp_path: Path) -> None:
     def fit(name: str, steps: int) -> None:
         schedule = Plateau(warmup=2, factor=0.5, patience=1)
@@ -98,6 +100,7 @@ def test_other_tokenizers_are_refused(tmp_path: Path) -> None:
         toy_fit(tmp_path, data=data)
 
 
+@pytest.mark.slow
 def test_other_data_are_refused(tmp_path: Path) -> None:
     toy_fit(tmp_path, trainer={"max_steps": 5})
     with pytest.raises(UserError, match="cannot resume"):
@@ -132,6 +135,7 @@ def test_a_damaged_last_checkpoint_costs_only_the_way_back_to_the_best(
     assert everything(tmp_path / "hurt") == everything(tmp_path / "whole")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", DAMAGE)
 def test_where_all_checkpoints_are_damaged_the_run_is_refused(tmp_path: Path, how: str) -> None:
     toy_fit(tmp_path, trainer={"max_steps": 5})
@@ -141,6 +145,7 @@ def test_where_all_checkpoints_are_damaged_the_run_is_refused(tmp_path: Path, ho
         toy_fit(tmp_path)
 
 
+@pytest.mark.slow
 def test_validation_leaves_no_trace_on_training(tmp_path: Path) -> None:
     often = toy_fit(tmp_path / "often", trainer={"val_check_interval": 3})
     never = toy_fit(tmp_path / "never", trainer={"val_check_interval": 1000})
@@ -149,6 +154,7 @@ def test_validation_leaves_no_trace_on_training(tmp_path: Path) -> None:
     assert all(torch.equal(states[0][key], states[1][key]) for key in states[0] if key.startswith("model."))
 
 
+@pytest.mark.slow
 def test_the_transformer_resumes_bit_for_bit(tmp_path: Path) -> None:
     for name, stops in (("two", (13, 20)), ("one", (20,))):
         for stop in stops:

@@ -143,6 +143,7 @@ def average_three(run_dir: Path, rate: float, collect: Collect) -> TrainingResul
     )
 
 
+@pytest.mark.slow
 def test_the_mean_of_the_last_is_exported_when_it_is_better(tmp_path: Path) -> None:
     """At a constant high rate the iterates jump about, and their mean is the better model."""
     collect = Collect()
@@ -159,6 +160,7 @@ def test_the_mean_of_the_last_is_exported_when_it_is_better(tmp_path: Path) -> N
     assert averaged["seq2seq"]["tokenizers"] == {"tokenizer": b"letters\x00\xff"}
 
 
+@pytest.mark.slow
 def test_the_mean_is_not_exported_when_it_is_no_better(tmp_path: Path) -> None:
     """At a rate of zero the mean is no better than any."""
     collect = Collect()

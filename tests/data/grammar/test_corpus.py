@@ -55,6 +55,7 @@ def test_text_of_a_seed_never_changes(tables):
     assert {split: digest(table) for split, table in tables.items()} == DIGESTS
 
 
+@pytest.mark.slow
 def test_text_does_not_depend_on_process_hash_seed_or_order():
     program = (
         "from seq2seq.data.grammar.corpus import GrammarCorpus; c = GrammarCorpus();"
@@ -73,6 +74,7 @@ def test_text_does_not_depend_on_process_hash_seed_or_order():
     assert len(outputs) == 1
 
 
+@pytest.mark.slow
 def test_parallel_generation_gives_the_same_rows(tables, tmp_path):
     parallel = GrammarCorpus(sizes=SIZES, processes=2, cache_dir=tmp_path).load("train")
     assert parallel.read() == tables["train"].read()
@@ -149,6 +151,7 @@ def test_training_and_test_lengths_are_set_apart(tmp_path):
     assert [first for first, _, _ in weighted.buckets("test")] == [3, 20, 30, 40, 50, 60]
 
 
+@pytest.mark.slow
 def test_one_translation_for_each_source():
     recipe = GrammarCorpus(length_weights=[6, 3, 1, 0, 0, 0, 0])._recipe
     translations = {}
@@ -255,6 +258,7 @@ def test_variants_hold_only_verbs_of_the_lexicon():
     assert sum(english in heads and len(german) == 2 for english, *german in varied) > 100
 
 
+@pytest.mark.slow
 def test_variants_keep_structure_and_grammar(tmp_path):
     """Words are exchanged within a class, so that every variant is a sentence the grammar could have drawn."""
     corpus = GrammarCorpus(sizes={"train": 3000}, length_weights=[5, 4, 1, 0, 0, 0, 0], variants=16, cache_dir=tmp_path)
