@@ -22,14 +22,15 @@ def test_constant() -> None:
     assert Constant()(1, 0.0) == 1.0
 
 
-def test_decay() -> None:
-    cosine = Decay(110, warmup=10, shape="cosine", floor=0.1)
+def test_decay_ends_just_above_its_floor() -> None:
+    cosine = Decay(109, warmup=10, shape="cosine", floor=0.1)
     assert cosine(5, 0.0) == 0.5
     assert cosine(10, 0.0) == 1.0
     assert cosine(60, 0.0) == pytest.approx(0.1 + 0.9 * 0.5)
     assert cosine(110, 0.0) == pytest.approx(0.1) == cosine(200, 0.0)
-    linear = Decay(110, warmup=10, shape="linear")
+    linear = Decay(109, warmup=10, shape="linear")
     assert linear(35, 0.0) == pytest.approx(0.75)
+    assert linear(109, 0.0) == pytest.approx(0.01)
     assert linear(110, 0.0) == 0.0
 
 
