@@ -225,7 +225,7 @@ def create_wandb(folder: Path, update: int, project: str = "seq2seq", offline: b
 
 
 def create_mlflow(folder: Path, update: int, experiment: str = "seq2seq", tracking_uri: str | None = None) -> Logger:
-    """Log to MLflow at `tracking_uri`, by default files in FOLDER/mlflow.
+    """Log to MLflow at `tracking_uri`, by default a database in FOLDER/mlflow.db.
 
     Raises:
         UserError: the package mlflow is not installed.
@@ -233,7 +233,7 @@ def create_mlflow(folder: Path, update: int, experiment: str = "seq2seq", tracki
     try:
         from lightning.pytorch.loggers import MLFlowLogger
 
-        uri = tracking_uri or (folder.resolve() / "mlflow").as_uri()
+        uri = tracking_uri or f"sqlite:///{folder.resolve() / 'mlflow.db'}"
         return MLFlowLogger(experiment_name=experiment, run_name=folder.name, tracking_uri=uri)
     except ModuleNotFoundError as error:
         raise UserError("logger=mlflow needs another package\npip install 'seq2seq[mlflow]'") from error

@@ -8,6 +8,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +17,16 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from toy import toy_fit, toy_model
 
 from seq2seq.training import loggers
-from seq2seq.training.loggers import History, Terminal, clock, create_tensorboard, draw_attention
+from seq2seq.training.loggers import (
+    History,
+    Terminal,
+    clock,
+    create_csv,
+    create_mlflow,
+    create_tensorboard,
+    create_wandb,
+    draw_attention,
+)
 from seq2seq.training.settings import Limits
 from seq2seq.training.state import Stopwatch, TrainingState
 from seq2seq.training.validation import Sample, Validation
@@ -163,3 +173,43 @@ def test_a_stopwatch_goes_on_from_what_was_saved() -> None:
     assert 70.0 <= state.cpu_seconds < 100.0
     assert 100.0 <= watch.seconds() < 130.0
     assert 40.0 < state.aside_seconds < 60.0
+
+
+def test_csv_logger_writes_every_record(tmp_path: Path) -> None:
+    toy_fit(tmp_path, loggers=(create_csv,), trainer={"max_steps": 20, "log_every_n_steps": 5})
+    lines = (tmp_path / "csv/version_0/metrics.csv").read_text().splitlines()
+    columns = lines[0].split(",")
+    rows = [dict(zip(columns, line.split(","), strict=True)) for line in lines[1:]]
+    assert [row["step"] for row in rows if row["train/loss"]] == ["5", "10", "15", "20"]
+    assert [row["step"] for row in rows if row["valid/bleu"]] == ["10", "20"]
+
+
+def test_wandb_logger_writes_offline(tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    toy_fit(tmp_path, loggers=(partial(create_wandb, offline=True),), trainer={"max_steps": 10})
+    assert list((tmp_path / "wandb").glob("offline-run-*"))
+
+
+def test_mlflow_logger_writes_to_the_run_s_folder(tmp_path: Path) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    toy_fit(tmp_path, loggers=(create_mlflow,), trainer={"max_steps": 10})
+    client = mlflow.MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    (run,) = client.search_runs([client.get_experiment_by_name("seq2seq").experiment_id])
+    assert [metric.step for metric in client.get_metric_history(run.info.run_id, "valid/bleu")] == [10]
+
+
+def test_callback_of_a_user_sees_every_event(tmp_path: Path) -> None:
+    events: list[tuple[str, int]] = []
+
+    class Watch:
+        def on_train_start(self, state: TrainingState) -> None:
+            events.append(("start", state.update))
+
+        def on_validation_end(self, state: TrainingState, validation: Validation) -> None:
+            events.append(("validation", state.update))
+
+        def on_train_end(self, state: TrainingState) -> None:
+            events.append(("end", state.update))
+
+    toy_fit(tmp_path, callbacks=(Watch(),), trainer={"max_steps": 20})
+    assert events == [("start", 0), ("validation", 10), ("validation", 20), ("end", 20)]
