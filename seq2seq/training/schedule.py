@@ -66,8 +66,8 @@ class Decay(Stateless):
     """Warm-up over `warmup` updates, then decay to `floor`, which update `total` would be followed by.
 
     shape "cosine": floor + (1 - floor) (1 + cos(pi x)) / 2 (Loshchilov and Hutter 2017, equation 5), "linear":
-    floor + (1 - floor) (1 - x), with x the fraction of the updates after warm-up that are done. No update has the rate of x = 1, so
-    that with floor 0 the last one still learns.
+    floor + (1 - floor) (1 - x), with x the fraction of the updates after warm-up that are done. No update has the rate
+    of x = 1, so that with floor 0 the last one still learns.
     """
 
     def __init__(self, total: int, warmup: int = 0, shape: str = "cosine", floor: float = 0.0) -> None:
