@@ -22,7 +22,7 @@ LAYERS = [
     {"attention"},
     {"layers"},
     {"kernels"},
-    {"run", "interfaces", "errors", "files", "machine"},
+    {"run", "interfaces", "errors", "files"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 MODULES = sorted(PACKAGE.rglob("*.py"))

@@ -143,7 +143,7 @@ def table(rows: list[dict[str, Any]], ratios: dict[str, dict[str, float]]) -> st
 
 
 def threads(given: int | None) -> int:
-    from seq2seq.machine import cores
+    from seq2seq.data.preparation import cores
 
     return given or int(os.environ.get("OMP_NUM_THREADS") or cores())
 

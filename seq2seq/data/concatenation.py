@@ -1,6 +1,6 @@
-"""Longer segments from short ones: training segments joined from neighbours, test sets joined k by k.
+"""Longer segments from short ones: training segments joined from neighbors, test sets joined k by k.
 
-On a corpus of short sentences this asks the question that its own sentences cannot: what happens past 40 words.
+So a corpus of short sentences can show how models translate segments of more than 40 words.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ ROWS = 10_000
 class ConcatenatedCorpus:
     """A corpus whose segments are joined, with a space, from consecutive segments of another.
 
-    train, valid: each segment of that split is joined from 1..k neighbours, the number drawn evenly; every original is
+    train, valid: each segment of that split is joined from 1..k neighbors, the number drawn evenly; every original is
     used once (in training, once in each of `passes` differently joined copies, one after the other).
     test: for each k a further split `<test set>_x<k>` of every test set, joined from exactly k consecutive segments:
-    row i holds the originals k*i .. k*i+k-1; fewer than k left at the end are left out. The test sets themselves stay.
+    row i holds the originals k*i .. k*i+k-1; fewer than k at the end are dropped. The test sets themselves stay.
     For more than one k also `<test set>_joined`, the segments of all of them together: from short to long in one set,
     so that one curve can be drawn through all lengths.
     Gold alignments are shifted with their words.
@@ -73,7 +73,7 @@ class ConcatenatedCorpus:
         return content_key(VERSION, self.corpus.fingerprint(), self._most, self._exactly, self.passes, self.seed)
 
     def origin(self, split: str) -> tuple[str, list[range]] | None:
-        """The test set that a joined one is made of, and for each row which of its segments; None for other splits."""
+        """The test set that a joined one is made of, and its segments in each row; None for other splits."""
         if split not in self._exactly:
             return None
         original, sizes = self._exactly[split]
@@ -113,7 +113,7 @@ def _sizes(total: int, most: int, random: np.random.Generator) -> Iterator[int]:
 
 
 def _join(table: Table, sizes: Iterator[int]) -> Iterator[Columns]:
-    """Join consecutive rows of the table, so many at a time, in bounded memory."""
+    """Join consecutive rows of the table, groups of these sizes, in bounded memory."""
     rows = _rows(table)
     joined: Columns = {column: [] for column in table.column_names}
     for size in sizes:

@@ -1,23 +1,22 @@
 """Corpora: anything that yields splits of text pairs, kept as memory-mapped tables.
 
-A corpus names its languages and splits; `load(split)` gives a table whose rows never move, `fingerprint()` changes
-whenever any text could.
+A corpus names its languages and splits; `load(split)` gives a table whose rows never move, and `fingerprint()` changes
+whenever the text or its settings do.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from seq2seq.data import readers, table_files
 from seq2seq.data.cache import cached_folder, content_key, file_digest
 from seq2seq.data.table import Columns, Table
 from seq2seq.errors import UserError
 
-VERSION = 2
+VERSION = 1
 """Part of every key: raise it when reading changes what a table holds."""
 
 
@@ -32,12 +31,12 @@ class Corpus(Protocol):
     def load(self, split: str) -> Table:
         """The split as a memory-mapped table with string columns `source` and `target`.
 
-        Corpora with gold word alignments add `alignment`: a list of [source word, target word] a row, from 0.
+        Corpora with gold word alignments add `alignment`: for each row a list of [source word, target word], from 0.
         """
         ...
 
     def fingerprint(self) -> str:
-        """Key of the whole corpus' content and settings."""
+        """Key of the content and settings of the whole corpus."""
         ...
 
 
@@ -68,6 +67,7 @@ def _write_table(folder: Path, name: str, tables: Callable[[], Iterable[Columns]
 
 
 def check_split(corpus: Corpus, split: str) -> None:
+    """Raises UserError if the corpus has no such split."""
     if split not in corpus.splits():
         raise UserError(f"no split {split!r} in this corpus; it has {', '.join(corpus.splits())}.")
 
@@ -75,12 +75,12 @@ def check_split(corpus: Corpus, split: str) -> None:
 class FilesCorpus:
     """A user's own parallel text.
 
-    splits maps each split to where it is, relative to `root` (null entries are left out):
-    - a path with ``{language}``: two line-aligned files, the languages put in (``train.{language}``);
+    splits maps each split to where it is, relative to `root` (null: there is none):
+    - a path with ``{language}``: two line-aligned files, one per language (``train.{language}``);
     - a list of two paths, source and target;
-    - one .tsv (with a header line), .jsonl / .json (an object a line) or .parquet file. Its columns are
+    - one .tsv (with a header line), .jsonl / .json (an object per line) or .parquet file. Its columns are
       `source_column` and `target_column`, by default the language codes, `translation.<code>`, or source and target.
-    Text may be plain or .gz, .xz, .zst; the ending may be left out. Encoding is UTF-8.
+    Text may be plain or .gz, .xz, .zst; the name may lack that ending. Encoding is UTF-8.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class FilesCorpus:
         if any(self.columns) and all(not isinstance(at, str) or "{language}" in at for at in self._where.values()):
             raise UserError(
                 f"data.source_column={source_column}, data.target_column={target_column}: no split is a table.\n"
-                "Leave them out, or give one .tsv, .jsonl or .parquet file a split."
+                "Leave them out, or give one .tsv, .jsonl or .parquet file per split."
             )
 
     def splits(self) -> list[str]:
@@ -149,7 +149,7 @@ class FilesCorpus:
             if _kind(path) in TABLES:
                 raise UserError(
                     f"split {split!r}: {path} is a table, which holds both sides, where a file of lines must be.\n"
-                    "Give one table a split (join several into one), or rename it if its lines are plain text."
+                    "Give one table per split (several joined into one), or rename it if its lines are plain text."
                 )
         return paths
 
@@ -174,7 +174,7 @@ class FilesCorpus:
                 raise UserError(f"{path} changed while it was read.\nStart again when it is complete.")
 
     def read_pairs(self, split: str) -> Iterator[readers.Pair]:
-        """The split's pairs straight from the files, in order."""
+        """Pairs of the split straight from the files, in order."""
         paths = self._files[split]
         if len(paths) == 2:
             return readers.read_parallel(*paths)
@@ -194,162 +194,10 @@ TABLES: dict[str | None, Callable[..., Iterator[readers.Pair]] | None] = {
     ".parquet": table_files.read_parquet,
     ".csv": None,
 }
-"""Endings of files that hold both sides, and what reads them."""
+"""Readers of files that hold both sides, by ending; None: not supported."""
 
 
 def _kind(path: Path) -> str | None:
-    """The file's ending, that of its compression left aside."""
+    """Ending of the file, without that of its compression."""
     suffixes = [suffix.lower() for suffix in reversed(path.suffixes)]
     return next((suffix for suffix in suffixes if suffix not in readers.COMPRESSIONS), None)
-
-
-class HubCorpus:
-    """A data set from the Hugging Face hub, or a local folder in one of its forms (data files, or `save_to_disk`).
-
-    splits maps ours to theirs ({"valid": "validation"}; their slicing syntax works, null leaves one out). Columns as in
-    FilesCorpus; WMT's and OPUS' `translation` columns are found by language.
-    """
-
-    def __init__(
-        self,
-        path: str | None,
-        source_language: str,
-        target_language: str,
-        splits: Mapping[str, str | None],
-        name: str | None = None,
-        revision: str | None = None,
-        source_column: str | None = None,
-        target_column: str | None = None,
-        cache_dir: str | Path = "data/cache",
-    ):
-        if not path:
-            raise UserError("data=hub needs data.root=NAME: the data set's name on the hub, or a folder.")
-        self.source_language = source_language
-        self.target_language = target_language
-        self.path = str(Path(path).expanduser()) if path.startswith("~") else path
-        self.name, self.revision = name, revision
-        self.columns = (source_column, target_column)
-        self.cache_dir = cache_dir
-        self._theirs = {ours: theirs for ours, theirs in splits.items() if theirs is not None}
-        self._loaded: dict[str, Any] = {}
-
-    def splits(self) -> list[str]:
-        return list(self._theirs)
-
-    def load(self, split: str) -> Table:
-        check_split(self, split)
-        key = content_key(VERSION, *self._identity(split))
-        return load_table(self.cache_dir, f"text-{split}", key, lambda: self._read(split))
-
-    def fingerprint(self) -> str:
-        return content_key(VERSION, {split: self._identity(split) for split in self._theirs})
-
-    def _identity(self, split: str) -> list[Any]:
-        source = self._source(split)
-        shape = [source.num_rows, source.column_names]
-        content = self._folder_digest if Path(self.path).is_dir() else source._fingerprint
-        return [content, shape, self._theirs[split], self.columns, self.source_language, self.target_language]
-
-    @cached_property
-    def _folder_digest(self) -> list[str]:
-        """Names and contents of the local folder's files; those of the cache, which may lie in it, aside."""
-        own = Path(self.cache_dir).resolve()
-        seen: set[Path] = set()
-        files = []
-        for folder, inner, names in os.walk(self.path, followlinks=True):
-            here = Path(folder)
-            inner[:] = [name for name in inner if (here / name).resolve() not in {own, *seen}]
-            seen.update((here / name).resolve() for name in inner)
-            files += [here / name for name in names if (here / name).is_file()]
-        return [f"{path.relative_to(self.path)} {file_digest(path)}" for path in sorted(files)]
-
-    @cached_property
-    def _prepared(self) -> str:
-        """Folder of the library's own cache: one per content of a local folder, which the library does not check."""
-        folder = Path(self.cache_dir) / "hub"
-        return str(folder / content_key(self._folder_digest) if Path(self.path).is_dir() else folder)
-
-    def _source(self, split: str) -> Any:
-        if split not in self._loaded:
-            self._loaded[split] = self._open(self._theirs[split])
-        return self._loaded[split]
-
-    def read_pairs(self, split: str) -> Iterator[readers.Pair]:
-        """The split's pairs in order, streamed from the hub (or the local files) without keeping them."""
-        for columns in self._columns(self._open(self._theirs[split], streaming=True)):
-            yield from zip(columns["source"], columns["target"], strict=True)
-
-    def _open(self, theirs: str, streaming: bool = False) -> Any:
-        """A Dataset, or when streaming something that can be iterated in the same way."""
-        import datasets
-
-        if streaming and "[" in theirs:
-            raise UserError(f"split {theirs}: a part of a split cannot be streamed\nGive data.streaming=false.")
-        try:
-            if any((Path(self.path) / name).is_file() for name in ("dataset_dict.json", "dataset_info.json")):
-                return _saved_split(datasets.load_from_disk(self.path), theirs)
-            settings: dict[str, Any] = {"name": self.name, "revision": self.revision, "cache_dir": self._prepared}
-            is_csv = hasattr(datasets.load_dataset_builder(self.path, **settings).config, "keep_default_na")
-            if is_csv:
-                settings["keep_default_na"] = False  # "null" and "NA" are text
-            found = datasets.load_dataset(self.path, split=theirs, streaming=streaming, **settings)
-            if is_csv and not streaming:
-                text = datasets.Features({name: datasets.Value("string") for name in found.column_names})
-                if found.features != text:  # "007" is text
-                    found = datasets.load_dataset(self.path, split=theirs, features=text, **settings)
-            return found
-        except Exception as error:
-            local = Path(self.path).exists() or Path(self.path).is_absolute()
-            way_out = (
-                "Check the folder's files and the split's own key (null for a split that you don't have)."
-                if local
-                else "Check name and network, or point data.root to a local copy."
-            )
-            where = f"{self.path} ({self.name or 'default'}), split {theirs}"
-            raise UserError(f"cannot load {where}: {_reason(error)}\n{way_out}") from error
-
-    def _read(self, split: str) -> Iterator[Columns]:
-        return self._columns(self._source(split))
-
-    def _columns(self, table: Any) -> Iterator[Columns]:
-        sides = (("source", self.columns[0], self.source_language), ("target", self.columns[1], self.target_language))
-        missing = table_files.MissingCells(self.path)
-        for batch in table.iter(batch_size=readers.BATCH_ROWS):
-            columns = {}
-            for side, wanted, language in sides:
-                name = table_files.find_column(self.path, _names(batch), wanted, language, side)
-                head, _, inner = name.partition(".")
-                texts = batch[name] if name in batch else [cell and cell[inner] for cell in batch[head]]
-                if not all(isinstance(text, str | None) for text in texts):
-                    raise UserError(f"{self.path}: column {name!r} does not hold text.")
-                columns[side] = [missing.clean(text) for text in texts]
-            yield columns
-        missing.report()
-
-
-def _reason(error: BaseException) -> str:
-    """In a line, what the error and the first of its causes say."""
-    first = error
-    while first.__cause__:
-        first = first.__cause__
-    said = [str(each).strip().partition("\n")[0][:200] or type(each).__name__ for each in (error, first)]
-    return ": ".join(dict.fromkeys(said))
-
-
-def _saved_split(saved: Any, theirs: str) -> Any:
-    """What `theirs`, a split's name or a slice such as train[:80%], is of a saved DatasetDict or Dataset; the latter
-    goes by the name it was saved with, or train."""
-    import datasets
-
-    named = saved if isinstance(saved, dict) else {str(saved.split or "train"): saved}
-    sizes = {name: len(part) for name, part in named.items()}
-    places = datasets.ReadInstruction.from_spec(theirs).to_absolute(sizes)
-    parts = [named[place.splitname].select(range(place.from_, place.to)) for place in places]
-    return parts[0] if len(parts) == 1 else datasets.concatenate_datasets(parts)
-
-
-def _names(batch: Columns) -> list[str]:
-    """Names of a batch's columns, and column.key for those that hold dictionaries."""
-    first = {name: next((cell for cell in cells if cell is not None), None) for name, cells in batch.items()}
-    nested = [f"{name}.{key}" for name, cell in first.items() if isinstance(cell, dict) for key in cell]
-    return [*batch, *nested]

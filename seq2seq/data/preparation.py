@@ -1,4 +1,4 @@
-"""From text tables to cached token ids: training tokenizers, encoding, filtering, looking for overlap."""
+"""From text tables to cached token ids: training of tokenizers, encoding, filtering, overlap of splits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from seq2seq.data.table import Table
 from seq2seq.data.tokenizer import TokenizerPair, TokenizerSettings, train_tokenizer
 from seq2seq.errors import UserError
 from seq2seq.interfaces import Batch
-from seq2seq.machine import cores
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +105,7 @@ class TokenStore:
     """Token ids of one split, in a flat file that is read pair by pair, so that memory does not grow with the corpus.
 
     source_lengths, target_lengths (n,): tokens without end marks. order (n,): pairs sorted by length. counts: pairs in
-    the split and what was left out of it.
+    the split, and dropped ones by reason.
     """
 
     def __init__(self, folder: Path):
@@ -196,6 +195,11 @@ def _encode(folder: Path, corpus: Corpus, split: str, tokenizers: TokenizerPair,
     (folder / "description.json").write_text(json.dumps({"type": id_type.str, "counts": counts}), encoding="utf-8")
 
 
+def cores() -> int:
+    """CPU cores that this process may use, which taskset or SLURM may have made fewer than there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _compact(values: Integers) -> Integers:
     """The same values in the smallest of uint16, int32 and int64."""
     largest = int(values.max(initial=0))
@@ -203,7 +207,7 @@ def _compact(values: Integers) -> Integers:
 
 
 def find_overlap(corpus: Corpus, cache_dir: str | Path) -> dict[str, dict[str, int]]:
-    """For each evaluation split, how many of its sources, and of its pairs, the training split holds as well."""
+    """Count the sources and the pairs of each evaluation split that the training split holds too."""
 
     def build(folder: Path) -> None:
         (folder / "overlap.json").write_text(json.dumps(_overlap(corpus)), encoding="utf-8")

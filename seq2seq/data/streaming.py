@@ -1,4 +1,4 @@
-"""Training on a corpus too large for a table on disk: read, encode and batch it while training, pool by pool."""
+"""Batches of a corpus too large for a table on disk: read, encoded and batched pool by pool while training."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from seq2seq.interfaces import Batch
 logger = logging.getLogger(__name__)
 
 POOL = 50_000
-"""Pairs that are sorted by length and shuffled together."""
+"""Pairs that are batched together."""
 
 
 @runtime_checkable
@@ -77,7 +77,7 @@ def texts_key(pairs: list[Pair]) -> str:
 
 
 def stream_tokenizers(corpus: StreamedCorpus, settings: TokenizerSettings, cache_dir: str | Path) -> TokenizerPair:
-    """Tokenizers trained on the stream's first pairs (as many as make settings.sentences sentences)."""
+    """Train tokenizers on the first pairs of the stream, up to settings.sentences sentences."""
     count = max(1, settings.sentences // 2 if settings.joint else settings.sentences)
     pairs = list(islice(corpus.read_pairs("train"), count))
     trained_by = {name: value for name, value in asdict(settings).items() if name != "sampling"}
@@ -90,14 +90,15 @@ def stream_tokenizers(corpus: StreamedCorpus, settings: TokenizerSettings, cache
 
 
 class StreamLoader:
-    """Training batches of a stream, one pass over it an `iter`.
+    """Training batches of a stream; each `iter` is one pass over it.
 
-    Each POOL pairs of the stream are encoded, filtered, and batched as TokenBatchSampler does: every pair once a pass,
-    as many batches for each process, without overlap (all processes read and encode the whole stream; a pool of fewer
-    pairs than processes is left out). Pairs never leave their pool, so a stream should come shuffled. An `iter` goes on
-    where the last one stopped: `state_dict` tells pass ("epoch"), pool and batches handed out of it ("handed_out");
-    going on means reading, not encoding, what comes before. How many batches a pass has is not known: "batches" is 0,
-    and "consumed" is 1 once the pass is done.
+    POOL pairs of the stream at a time are encoded, filtered, and batched as TokenBatchSampler does: every pair once per
+    pass, the same number of batches for each process, without overlap. All processes read and encode the whole stream;
+    a pool of fewer pairs than processes is left out. Pairs never leave their pool, so a stream should come shuffled.
+
+    An `iter` resumes where the last one stopped: `state_dict` holds the pass ("epoch"), the pool and the batches handed
+    out of it ("handed_out"). To resume, earlier pairs are read but not encoded. The number of batches in a pass is not
+    known: "batches" is 0, and "consumed" is 1 once the pass is done.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class StreamLoader:
         state["done"] = 1
 
     def _pool_batches(self, pool: list[Pair], first: int) -> Iterator[tuple[bool, Batch]]:
-        """The pool's batches not yet handed out, each with whether it is the last one. first: the pool's first row."""
+        """Remaining batches of the pool, each after a flag: is it the last? first: the first row of the pool."""
         epoch, number = self._state["epoch"], self._state["pool"]
         order_seed = int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0])
         side_seeds = np.random.SeedSequence([self._seed, epoch, number]).generate_state(2).tolist()

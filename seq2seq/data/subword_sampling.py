@@ -111,7 +111,7 @@ def bpe_sampler(scores: Mapping[str, float], alpha: float) -> Draw:
 
 
 def resegment(pieces: Sequence[str], known: Mapping[str, float], draw: Draw, random: Random) -> Iterator[str]:
-    """The pieces of one text with each word drawn anew. Pieces that are not `known`, such as bytes, stay."""
+    """The pieces of one text with each word drawn again. Pieces that are not `known`, such as bytes, stay."""
     word = ""
     for piece in pieces:
         if word and (piece not in known or piece.startswith(WORD_START)):

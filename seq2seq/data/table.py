@@ -18,7 +18,7 @@ Columns = dict[str, list[Any]]
 
 
 class Table:
-    """An Arrow stream (.arrow), memory-mapped: what is not asked for is not read."""
+    """An Arrow stream (.arrow), memory-mapped: only rows that are asked for are read."""
 
     def __init__(self, path: str | Path):
         import pyarrow as pa

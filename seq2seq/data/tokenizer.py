@@ -37,8 +37,8 @@ MODEL, SOURCE_MODEL, TARGET_MODEL = "tokenizer.model", "tokenizer.source.model",
 class Tokenizer:
     """One trained SentencePiece model.
 
-    `decode(encode(text))` gives a line of text back, except that runs of spaces become one and spaces at the ends go
-    (and except for what another `normalization` than "identity" changes). Text that looks like a control symbol
+    `decode(encode(text))` gives a line of text back, except that runs of spaces become one, spaces at the ends are
+    dropped, and a `normalization` other than "identity" changes text. Text that looks like a control symbol
     ("<s>") is ordinary text. Line ends are spaces.
     """
 
@@ -52,7 +52,7 @@ class Tokenizer:
         except (RuntimeError, OSError, ValueError) as error:
             raise UserError("not a SentencePiece model: the tokenizer is damaged.") from error
         if special != [PAD, UNK, BOS, EOS]:
-            raise UserError(f"special ids {special} are not {[PAD, UNK, BOS, EOS]}: a tokenizer from elsewhere?")
+            raise UserError(f"special ids {special} are not {[PAD, UNK, BOS, EOS]}: is it from another toolkit?")
 
     def to_bytes(self) -> bytes:
         return self._model
@@ -86,7 +86,7 @@ class Tokenizer:
         return found
 
     def _sampler(self, alpha: float) -> Draw:
-        """Made once, because it remembers words."""
+        """The sampler of this alpha, made once, because it caches words."""
         if alpha not in self._samplers:
             _, scores = self._vocabulary
             is_bpe = all(score.is_integer() for score in scores.values())  # numbers of merges, not log-probabilities
@@ -95,7 +95,7 @@ class Tokenizer:
 
     @property
     def varies(self) -> bool:
-        """Whether there are several segmentations to sample from: so for unigram and bpe, not for char and word."""
+        """True if there are several segmentations to sample from, as for unigram and bpe, not for char and word."""
         _, scores = self._vocabulary
         return any(len(piece) > 1 and all(character in scores for character in piece) for piece in scores)
 
@@ -156,13 +156,13 @@ def _unescape(text: str) -> str:
 
 @dataclass(frozen=True)
 class TokenizerSettings:
-    """How tokenizers are trained.
+    """Settings for training tokenizers.
 
     kind: unigram, bpe, char or word. vocabulary: entries, the 4 special and (with byte_fallback) 256 byte pieces
     included; lowered with a warning where the text has fewer. joint: one tokenizer for both sides. byte_fallback: spell
     what is not in the vocabulary in UTF-8 bytes instead of UNK. normalization: "identity" keeps text as it is, so that
     hypotheses look like the references; "nmt_nfkc" folds compatibility characters and control characters.
-    character_coverage: share of the text's characters that get an entry of their own. sentences: train on at most so
+    character_coverage: share of the text's characters that get an entry each. sentences: train on at most that
     many, drawn evenly from the split. sampling: alpha of subword sampling in training (0: off), see Tokenizer.sample.
     """
 
@@ -177,9 +177,11 @@ class TokenizerSettings:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise UserError(f"tokenizer.kind={self.kind!r} is none of {', '.join(KINDS)}.")
+            raise UserError(f"tokenizer.kind={self.kind!r} is not one of {', '.join(KINDS)}.")
         if self.normalization not in NORMALIZATIONS:
-            raise UserError(f"tokenizer.normalization={self.normalization!r} is none of {', '.join(NORMALIZATIONS)}.")
+            raise UserError(
+                f"tokenizer.normalization={self.normalization!r} is not one of {', '.join(NORMALIZATIONS)}."
+            )
         if self.vocabulary < 5:
             raise UserError(f"tokenizer.vocabulary={self.vocabulary} leaves no room beside the 4 special symbols.")
         if self.vocabulary > MOST:
@@ -229,7 +231,7 @@ def train_tokenizer(texts: Callable[[], Iterable[str]], count: int, settings: To
 
 
 def _every(texts: Iterable[str], step: float) -> Iterator[str]:
-    """Every step-th text, evenly over the whole, what training would skip made harmless."""
+    """Every step-th text; the character that makes training skip a text is replaced by a space."""
     wanted = 0.0
     for index, text in enumerate(texts):
         if index >= wanted:
@@ -268,7 +270,7 @@ class TokenizerPair:
         return self.source is self.target
 
     def vocabulary(self) -> dict[str, Any]:
-        """What a model needs to know: source_vocabulary, target_vocabulary (sizes) and joint_vocabulary (bool)."""
+        """Arguments of a model: source_vocabulary, target_vocabulary (sizes) and joint_vocabulary (bool)."""
         return {
             "source_vocabulary": len(self.source),
             "target_vocabulary": len(self.target),

@@ -1,4 +1,4 @@
-"""Everything between a corpus and a model: `TranslationData`."""
+"""`TranslationData`: everything between a corpus and a model."""
 
 from __future__ import annotations
 
@@ -52,22 +52,22 @@ class BatchLoader:
 class TranslationData:
     """A corpus, its tokenizers and its batches.
 
-    corpus: see seq2seq.data.corpora. tokenizer: how to train tokenizers. seed: of data order and subword sampling.
-    tokenizers: already trained, so that of `tokenizer` only `sampling` counts. concatenation: keywords of
+    corpus: see seq2seq.data.corpora. tokenizer: how to train tokenizers. seed: for data order and subword sampling.
+    tokenizers: trained ones; then only `sampling` of `tokenizer` counts. concatenation: keywords of
     ConcatenatedCorpus (`train`, `valid`, `test`, `passes`, `seed`).
     max_length, length_ratio, max_words: see Filters. max_tokens, max_sentences: size of a training batch, see
     TokenBatchSampler. pad_to_multiple_of: batch widths are rounded up to a multiple of it. pin_memory: training batches
     in pinned memory, where there is a GPU.
-    streaming: read the training split while training instead of keeping it on disk, see StreamLoader. cache_dir: where
-    tables, tokenizers and ids are kept.
+    streaming: read the training split while training instead of keeping it on disk, see StreamLoader. cache_dir: folder
+    of tables, tokenizers and ids.
 
     `prepare()` first (it is idempotent and cheap when all is cached); then `tokenizers`, `sizes`, `vocabulary()`,
-    `train_loader()`, `pairs(split)`, `evaluation_batches(split)` are there.
+    `train_loader()`, `pairs(split)` and `evaluation_batches(split)` can be used.
     """
 
     tokenizers: TokenizerPair
     sizes: dict[str, int]
-    """Pairs a split; for "train" after filtering, and left out when streaming."""
+    """Pairs per split; "train" counts those that the filters keep, and is absent when streaming."""
 
     def __init__(
         self,
@@ -123,11 +123,11 @@ class TranslationData:
         return self.corpus.target_language
 
     def prepare(self) -> None:
-        """Train or fetch tokenizers, encode every split. Raises UserError for whatever is wrong with the data."""
+        """Train or fetch tokenizers, encode every split. Raises UserError for anything wrong with the data."""
         if self._stores is not None:
             return
         for split in self.corpus.splits():
-            self.corpus.load(split)  # what cannot be read is told before tokenizers are trained
+            self.corpus.load(split)  # unreadable text is reported before tokenizers are trained
         if self._trained:
             self.tokenizers = self._trained
         elif self._streamed:
@@ -223,13 +223,13 @@ class TranslationData:
         return self.tokenizers.vocabulary()
 
     def train_loader(self, rank: int = 0, world_size: int = 1) -> BatchLoader | StreamLoader:
-        """The training batches, or one process's share of them: each `iter` goes on where the last one stopped."""
+        """Training batches, or the share of one process: each `iter` resumes where the last one stopped."""
         self.prepare()
         return self._stream(rank, world_size) if self._streamed else self._batches(rank, world_size)
 
     @property
     def streaming(self) -> bool:
-        """Whether the training split is read while training, and no table."""
+        """True if the training split is read while training instead of from a table."""
         return self._streamed is not None
 
     def _stream(self, rank: int, world_size: int) -> StreamLoader:
@@ -275,8 +275,11 @@ class TranslationData:
         return lambda indices: store.batch(indices, self.pad_to_multiple_of)
 
     def _sampled(self, sampler: TokenBatchSampler, alpha: float) -> Callable[[Integers], Batch]:
-        """Encode anew for each batch, seeded by its place in the training. Batches are cut by unsampled lengths, so
-        they come out somewhat larger than max_tokens; a segment sampled longer than max_length keeps its usual ids."""
+        """Encode the texts of each batch again, seeded by the place of the batch in the training.
+
+        Batches are cut by unsampled lengths, so that they may exceed max_tokens somewhat; a segment sampled longer
+        than max_length keeps its usual ids.
+        """
         table, store = self.corpus.load("train"), self._store("train")
 
         def make(indices: Integers) -> Batch:
@@ -296,7 +299,7 @@ class TranslationData:
     def evaluation_batches(self, split: str, max_tokens: int | None = None) -> Iterator[Batch]:
         """Every pair of the split exactly once, sorted by length.
 
-        max_tokens: as in training, data.max_tokens if None. Nothing is shortened or left out.
+        max_tokens: as in training, data.max_tokens if None. Nothing is shortened or dropped.
         """
         store = self._store(split)
         widths = np.maximum(store.source_lengths, store.target_lengths)[store.order].astype(np.int64) + 1
@@ -324,6 +327,6 @@ class TranslationData:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of the corpus; of a stream, of its evaluation splits and first pairs."""
+        """Key of the corpus; for a stream, of its evaluation splits and first pairs."""
         first = list(islice(self._streamed.read_pairs("train"), 1000)) if self._streamed else []
         return content_key(self.corpus.fingerprint(), texts_key(first))

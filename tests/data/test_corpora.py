@@ -15,7 +15,8 @@ import zstandard
 
 from seq2seq.data import readers
 from seq2seq.data.catalogue import BibleCorpus, bible, multi30k
-from seq2seq.data.corpora import FilesCorpus, HubCorpus
+from seq2seq.data.corpora import FilesCorpus
+from seq2seq.data.hub_corpus import HubCorpus
 from seq2seq.errors import UserError
 
 PAIRS = [("a dog", "ein Hund"), ("two\u2028cats", "zwei Katzen"), ("", "leer"), ("end\0", "Ende")]

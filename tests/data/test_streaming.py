@@ -11,7 +11,8 @@ from test_translation_data import SETTINGS, data, decoded, same
 from toy_text import kept_mates, lines
 
 from seq2seq.data import streaming
-from seq2seq.data.corpora import FilesCorpus, HubCorpus
+from seq2seq.data.corpora import FilesCorpus
+from seq2seq.data.hub_corpus import HubCorpus
 from seq2seq.data.tokenizer import TokenizerSettings
 from seq2seq.data.translation_data import TranslationData
 from seq2seq.errors import UserError
