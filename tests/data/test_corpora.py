@@ -235,7 +235,7 @@ def test_fingerprint_of_hub_folder_follows_linked_folders_and_leaves_the_cache_o
 def test_tables_in_place_of_line_files_are_refused(tmp_path, where):
     for name in ("a.tsv", "b.tsv", "b", "en.jsonl", "de.jsonl", "a.parquet", "a.csv.gz"):
         write_lines(tmp_path / name, ["en\tde", "x\ty"])
-    with pytest.raises(UserError, match=r"is a table, which holds both sides.*\n.*one table a split"):
+    with pytest.raises(UserError, match=r"is a table, which holds both sides.*\n.*one table per split"):
         files(tmp_path, tmp_path, {"train": where}).load("train")
 
 
