@@ -55,7 +55,7 @@ def cached_folder(cache_dir: str | Path, name: str, key: str, build: Callable[[P
             if _intact(final):
                 return final
             if final.exists():
-                logger.warning("%s is damaged; building it again", final)
+                logger.warning("%s is damaged and is built again", final)
                 shutil.rmtree(final)
             for left_over in final.parent.glob(f".{final.name}.*.tmp"):
                 shutil.rmtree(left_over, ignore_errors=True)
