@@ -13,8 +13,7 @@ from typing import Any
 
 from seq2seq.errors import UserError
 from seq2seq.evaluation.bootstrap import SAMPLES, SEED
-from seq2seq.evaluation.corpus_statistics import CorpusStatistics as CorpusStatistics
-from seq2seq.evaluation.corpus_statistics import retention
+from seq2seq.evaluation.corpus_statistics import CorpusStatistics, retention
 from seq2seq.evaluation.languages import Unit, length_unit, tokenizer_advice
 from seq2seq.evaluation.lengths import rows_by_length, split_like_reference
 from seq2seq.evaluation.scorers import BleuScorer, ChrfScorer, Scorer, ter_scorer
@@ -125,6 +124,11 @@ def summary(scores: Mapping[str, Any]) -> str:
     """Format a test set's scores in one line: 'BLEU 36.21, chrF 58.33, TER 46.20'."""
     known = [(metric, scores[metric.key]) for metric in METRICS.values() if scores.get(metric.key)]
     return ", ".join(f"{metric.label(own['signature'])} {metric.cell(own)}" for metric, own in known)
+
+
+def perplexity_text(value: float) -> str:
+    """Format a perplexity: '4.21', '1.3e+30'."""
+    return f"{value:.2f}" if value < 1e6 else f"{value:.1e}"
 
 
 class References:
@@ -298,11 +302,3 @@ def by_part(
         interval = references.statistics(PRIMARY, [cut[row][part] for row in rows]).interval(None, samples, seed)
         result.append({"part": part + 1, "segments": len(rows), PRIMARY.key: interval})
     return result
-
-
-def bleu_metric(tokenize: str = "13a", lowercase: bool = False) -> BleuScorer:
-    return BleuScorer(tokenize, lowercase)
-
-
-def bleu_name(signature: str) -> str:
-    return PRIMARY.label(signature)

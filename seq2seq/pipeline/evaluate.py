@@ -128,7 +128,7 @@ def run_settings(checkpoint: Path) -> dict[str, Any]:
 
 
 def _record(checkpoint: str | Path, bundle: Bundle, splits: Mapping[str, Any]) -> None:
-    """Add "comet" and "by_beam_size" to the metrics.json of the run, where its scores are these scores."""
+    """Add the learned metric and "by_beam_size" to the metrics.json of the run, where its scores are these scores."""
     run = scored_run(checkpoint, bundle)
     if run is None:
         if Run.scored(checkpoint) is not None:
@@ -143,5 +143,5 @@ def _record(checkpoint: str | Path, bundle: Bundle, splits: Mapping[str, Any]) -
         if PRIMARY.key not in both or any(known[key] != entry[key] for key in both - {LEARNED.key}):
             logger.warning("not kept in %s: it has no such scores of %s", run.metrics_file, split)
             continue
-        known |= {key: entry[key] for key in ("comet", "by_beam_size") if key in entry}
+        known |= {key: entry[key] for key in (LEARNED.key, "by_beam_size") if key in entry}
     run.write_metrics(metrics)

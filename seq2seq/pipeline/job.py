@@ -18,7 +18,7 @@ from seq2seq.data.corpora import check_split
 from seq2seq.data.tokenizer import TokenizerPair, TokenizerSettings
 from seq2seq.data.translation_data import TranslationData
 from seq2seq.errors import UserError
-from seq2seq.evaluation.metrics import bleu_metric
+from seq2seq.evaluation.metrics import References
 from seq2seq.inference.bundle import Bundle, fill, load_bundle
 from seq2seq.inference.card import short_name
 from seq2seq.pipeline.build import TARGET, build, check_arguments
@@ -95,7 +95,7 @@ def assemble(config: Mapping[str, Any], run: Run | None = None, names: Mapping[s
         raise UserError(f"the configuration has no {missing[0]}: seq2seq.compose() returns a whole one")
     if not 0 <= settings["seed"] < 2**32:
         raise UserError(f"seed={settings['seed']} must be at least 0 and below 2 ** 32")
-    bleu_metric(settings["tokenize"])
+    References((), settings["tokenize"], settings["lowercase"])
     start = None if settings["checkpoint"] is None else _load_start(settings["checkpoint"], run)
     settings["model"] = _model_settings(settings, start)
     tokenizer = _tokenizer_settings(settings["tokenizer"], start)

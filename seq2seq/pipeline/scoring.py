@@ -18,8 +18,17 @@ from seq2seq.errors import UserError
 from seq2seq.evaluation.alignment_error import alignment_error_rate, word_links
 from seq2seq.evaluation.bootstrap import overlapping
 from seq2seq.evaluation.comet import Comet
+from seq2seq.evaluation.languages import length_unit
 from seq2seq.evaluation.lengths import spread
-from seq2seq.evaluation.metrics import PRIMARY, References, evaluate_texts, length_ratio, summary
+from seq2seq.evaluation.metrics import (
+    LEARNED,
+    PRIMARY,
+    References,
+    evaluate_texts,
+    length_ratio,
+    perplexity_text,
+    summary,
+)
 from seq2seq.evaluation.words import KEPT_WORDS, count_words
 from seq2seq.files import atomic_write
 from seq2seq.inference.translator import Translator
@@ -84,7 +93,7 @@ def score_split(
         "search": search,
     }
     if comet is not None:
-        entry["comet"] = comet.score(hypotheses, references, sources, groups=groups)
+        entry[LEARNED.key] = comet.score(hypotheses, references, sources, groups=groups)
     if beam_sizes:
         entry["by_beam_size"] = beam_effect(translator, sources, references, beam_sizes, tokenize, lowercase, groups)
     if output is not None:
@@ -93,7 +102,7 @@ def score_split(
             write_attention(translator, sources, output.attention(split))
     if cut or parted:
         logger.info("%s: %d translations cut at the maximum length, %d sources split as too long", split, cut, parted)
-    logger.info("%s: %s, perplexity %.2f", split, summary(entry), entry["perplexity"])
+    logger.info("%s: %s, perplexity %s", split, summary(entry), perplexity_text(entry["perplexity"]))
     return entry
 
 
@@ -198,10 +207,12 @@ def write_attention(translator: Translator, sources: Sequence[str], path: Path) 
 
 
 def write_word_counts(data: TranslationData, path: Path) -> None:
-    """How often each word occurs in the training targets, for the KEPT_WORDS most frequent; nothing for a stream, which
-    is not read once more for it."""
+    """Count the words, or in a language without spaces the characters, of the training targets: the KEPT_WORDS most
+    frequent. Nothing for a stream, which is not read once more for it."""
     if data.streaming:
         return
-    counts = count_words(text for batch in data.table("train").batches("target") for text in batch["target"])
+    texts = data.table("train").batches("target")
+    unit = length_unit(data.target_language, next(iter(data.table("train").batches("target")))["target"])
+    counts = count_words((text for batch in texts for text in batch["target"]), unit)
     with atomic_write(path) as stream:
         json.dump(dict(counts.most_common(KEPT_WORDS)), stream, ensure_ascii=False)

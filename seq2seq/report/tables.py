@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from seq2seq.evaluation.lengths import LONG, SHORT
-from seq2seq.evaluation.metrics import METRICS, PRIMARY
+from seq2seq.evaluation.metrics import METRICS, PRIMARY, perplexity_text
 from seq2seq.report.draw import short_number, short_time
 from seq2seq.report.splits import long_segments
 
@@ -253,11 +253,6 @@ def score_text(score: Mapping[str, Any] | None, digits: int = 1, bounds: bool = 
 def retention_text(score: Mapping[str, Any] | None) -> str:
     """Format a retention: '70% [61%, 79%]'."""
     return _retention(score) if score else NONE
-
-
-def perplexity_text(value: float) -> str:
-    """Format a perplexity: '4.21', '1.3e+30'."""
-    return f"{value:.2f}" if value < 1e6 else f"{value:.1e}"
 
 
 def _number(key: str, heading: str, explanation: str, form: Callable[[float], str], rising: bool = True) -> Column:

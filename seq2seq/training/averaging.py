@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.distributed.fsdp import FullyShardedDataParallel
 
 from seq2seq.errors import UserError
-from seq2seq.evaluation.metrics import PRIMARY
+from seq2seq.evaluation.metrics import PRIMARY, perplexity_text
 from seq2seq.files import atomic_write
 from seq2seq.training.checkpoint import MODEL_PREFIX, Checkpoints, unwritable
 from seq2seq.training.signals import StopSignals
@@ -110,9 +110,9 @@ def try_average(
         return False, True
     better = state.improves(validation.score, validation.nll)
     logger.info(
-        "mean of the last %d: perplexity %.2f, %s %.2f (%s the best checkpoint)",
+        "mean of the last %d: perplexity %s, %s %.2f (%s the best checkpoint)",
         len(recent.paths()),
-        validation.perplexity,
+        perplexity_text(validation.perplexity),
         PRIMARY.name,
         validation.score,
         "better than" if better else "no better than",

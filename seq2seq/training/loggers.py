@@ -16,7 +16,7 @@ from lightning.fabric.loggers.logger import Logger
 from lightning.fabric.loggers.tensorboard import TensorBoardLogger
 
 from seq2seq.errors import UserError
-from seq2seq.evaluation.metrics import PRIMARY
+from seq2seq.evaluation.metrics import PRIMARY, perplexity_text
 from seq2seq.files import atomic_write
 from seq2seq.run import Run
 from seq2seq.training.checkpoint import unwritable
@@ -72,7 +72,9 @@ class Log:
         state.lowest_train_nll = nll if best is None else min(best, nll)
         state.window = Window(seconds=state.seconds - state.aside_seconds)
         if self.terminal is not None:
-            self.terminal.loss = f"loss {record['train_loss']:.3f} · perplexity {record['train_perplexity']:.2f}"
+            self.terminal.loss = (
+                f"loss {record['train_loss']:.3f} · perplexity {perplexity_text(record['train_perplexity'])}"
+            )
         self._write(record)
 
     def validation(self, validation: Validation) -> None:
@@ -181,11 +183,11 @@ class Terminal:
         best = "best so far" if state.best_update == state.update else f"best {state.best_score:.2f}"
         left = self._left(state)
         logger.info(
-            "update %d, epoch %.2f, %s: perplexity %.2f, %s %.2f (%s); %s target tokens/s%s",
+            "update %d, epoch %.2f, %s: perplexity %s, %s %.2f (%s); %s target tokens/s%s",
             state.update,
             state.epochs,
             clock(state.seconds),
-            validation.perplexity,
+            perplexity_text(validation.perplexity),
             PRIMARY.name,
             validation.score,
             best,

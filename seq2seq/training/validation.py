@@ -1,4 +1,4 @@
-"""Validation: teacher-forced likelihood and BLEU of the whole set, each segment exactly once over all processes."""
+"""Validation: teacher-forced likelihood and score of the whole set, each segment exactly once over all processes."""
 
 from __future__ import annotations
 

@@ -9,7 +9,16 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 
 from seq2seq.errors import UserError
 from seq2seq.evaluation.corpus_statistics import CorpusStatistics, retention
-from seq2seq.evaluation.metrics import METRICS, PRIMARY, References, by_part, evaluate_texts, sentence_scores, summary
+from seq2seq.evaluation.metrics import (
+    METRICS,
+    PRIMARY,
+    References,
+    by_part,
+    evaluate_texts,
+    perplexity_text,
+    sentence_scores,
+    summary,
+)
 from seq2seq.evaluation.scorers import BleuScorer, ChrfScorer, TerScorer
 from seq2seq.evaluation.signatures import signature_settings
 from seq2seq.evaluation.words import repetition_rate
@@ -358,3 +367,7 @@ def test_charbleu_is_left_out_where_bleu_is_of_characters():
     result = evaluate_texts(hypotheses, references, sources, tokenize="char", samples=10)
     assert result["charbleu"] is None and "charbleu" not in result["by_length"][0]
     assert "charBLEU" not in summary(result)
+
+
+def test_perplexity_of_a_diverged_run_is_short():
+    assert [perplexity_text(value) for value in (4.205, 99999.0, 1.3e304)] == ["4.21", "99999.00", "1.3e+304"]

@@ -23,6 +23,7 @@ from seq2seq.pipeline.scoring import (
     segment_groups,
     with_beam_size,
     write_attention,
+    write_word_counts,
 )
 from seq2seq.run import Run
 from seq2seq.search import BeamSearch, GreedySearch, Sampling
@@ -172,3 +173,18 @@ def test_another_beam_changes_nothing_else() -> None:
         with_beam_size(Sampling(), 2)
     with pytest.raises(UserError, match="beam_size"):
         with_beam_size(BeamSearch(), 0)
+
+
+@pytest.mark.parametrize(
+    ("language", "texts", "counts"),
+    [
+        ("zho_Hans", ["我 们我", "们。"], {"我": 2, "们": 2, "。": 1}),
+        (None, ["今天我们在公园"], dict.fromkeys("今天我们在公园", 1)),
+        ("de", ["ein Hund.", "ein"], {"ein": 2, "Hund": 1, ".": 1}),
+    ],
+)
+def test_word_counts_are_of_characters_in_languages_without_spaces(tmp_path, language, texts, counts):
+    table = SimpleNamespace(batches=lambda column: iter([{column: texts}]))
+    data = SimpleNamespace(streaming=False, target_language=language, table=lambda split: table)
+    write_word_counts(data, tmp_path / "word_counts.json")
+    assert json.loads((tmp_path / "word_counts.json").read_text(encoding="utf-8")) == counts
