@@ -23,6 +23,15 @@ FORMAT = 2
 TEXT_KINDS = ("src", "ref", "hyp")
 """Sources, references and hypotheses."""
 
+OUTER = (
+    "run_dir", "logger", "test_splits", "data.cache_dir", "trainer.threads", "trainer.log_every_n_steps",
+    "trainer.progress", "trainer.samples", "trainer.save_minutes", "trainer.save_every_n_steps",
+)  # fmt: skip
+"""Keys that place, speed up or show a run without changing what is trained."""
+
+PLACE = "data.root"
+"""Where a corpus lies; what is in it has a fingerprint."""
+
 _LEFTOVERS = (".*.????????.tmp", ".bundle.????????", ".bundle.old.????????")
 """Names that an interrupted `atomic_write` or `new_folder` leaves behind."""
 

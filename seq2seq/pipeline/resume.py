@@ -12,7 +12,7 @@ from seq2seq.data.catalogue import CORPORA
 from seq2seq.data.translation_data import TranslationData
 from seq2seq.errors import UserError
 from seq2seq.pipeline.build import TARGET, locate
-from seq2seq.run import Run
+from seq2seq.run import OUTER, PLACE, Run
 
 DEFAULTS: dict[str, Any] = {
     "seed": 1,
@@ -26,15 +26,6 @@ DEFAULTS: dict[str, Any] = {
     "dry_run": False,
 }
 """Values of the plain settings that a configuration leaves out."""
-
-OUTER = (
-    "run_dir", "logger", "test_splits", "data.cache_dir", "trainer.threads", "trainer.log_every_n_steps",
-    "trainer.progress", "trainer.samples", "trainer.save_minutes", "trainer.save_every_n_steps",
-)  # fmt: skip
-"""Keys that place, speed up or show a run without changing what is trained."""
-
-PLACE = "data.root"
-"""Where a corpus lies; what is in it has a fingerprint."""
 
 NEUTRAL = (
     *OUTER, PLACE, "dry_run", "trainer.max_time", "trainer.max_steps", "trainer.max_epochs",

@@ -4,18 +4,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-OUTER = (
-    "run_dir", "logger", "test_splits", "data.cache_dir", "data.corpus.cache_dir", "trainer.threads",
-    "trainer.log_every_n_steps", "callbacks.progress", "callbacks.samples", "callbacks.save_minutes",
-    "callbacks.save_every_n_steps",
-)  # fmt: skip
-"""Keys that place, speed up or show a run without changing what is trained."""
+from seq2seq.run import OUTER, PLACE
 
 IGNORED = (*OUTER, "seed", "name", "experiment", "hydra")
 """Keys in which systems never count as different."""
-
-PLACES = ("data.root", "data.corpus.root", "data.corpus.path")
-"""Keys of a corpus' place."""
 
 
 def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[tuple[str, str, str]]:
@@ -36,7 +28,7 @@ def seedless_differences(first: Mapping[str, Any], second: Mapping[str, Any]) ->
     return [
         (key, old, new)
         for key, old, new in differences(ours, theirs)
-        if key not in PLACES and key.rpartition(".")[2] != "seed" and _without_seed(old) != _without_seed(new)
+        if key != PLACE and key.rpartition(".")[2] != "seed" and _without_seed(old) != _without_seed(new)
     ]
 
 

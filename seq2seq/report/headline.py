@@ -83,9 +83,7 @@ def _other_settings(configurations: Sequence[Mapping[str, Any]]) -> dict[str, li
             values = found.setdefault(key, [ours])
             if theirs not in values:
                 values.append(theirs)
-    corpus = "data.corpus."
-    copies = {key for key in found if key.startswith(corpus) and f"data.{key.removeprefix(corpus)}" in found}
-    return {key: found[key] for key in found if key not in copies}
+    return found
 
 
 def _without(config: Mapping[str, Any]) -> dict[str, Any]:

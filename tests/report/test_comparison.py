@@ -365,6 +365,6 @@ def test_differences_by_hand():
 
 
 def test_what_only_shows_or_places_a_run_is_no_difference():
-    first = {"callbacks": {"average_last": 0, "samples": 4}, "data": {"cache_dir": "a", "corpus": {"cache_dir": "a"}}}
-    second = {"callbacks": {"average_last": 3, "samples": 8}, "data": {"cache_dir": "b", "corpus": {"cache_dir": "b"}}}
+    first = {"trainer": {"average_last": 0, "samples": 4}, "data": {"cache_dir": "a"}}
+    second = {"trainer": {"average_last": 3, "samples": 8}, "data": {"cache_dir": "b"}}
     assert differences(first, second) == [("trainer.average_last", "0", "3")]
