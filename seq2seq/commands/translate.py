@@ -49,7 +49,8 @@ def main(config: DictConfig) -> int:
         if count > 1:
             finished(output).write_text(f"{report.skipped + report.lines}\n", encoding="ascii")
     rate = report.lines / report.seconds if report.seconds else 0.0
-    for note in (*report.notes(), f"{report.lines} lines in {report.seconds:.1f} s, {rate:.1f} per second"):
+    lines = "1 line" if report.lines == 1 else f"{report.lines} lines"
+    for note in (*report.notes(), f"{lines} in {report.seconds:.1f} s, {rate:.1f} per second"):
         print(note, file=sys.stderr)
     return 0
 
