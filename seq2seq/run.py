@@ -60,6 +60,7 @@ class Run:
         self.best = self.checkpoints / "best.ckpt"
         self.averaged = self.checkpoints / "averaged.ckpt"
         self.recent_weights = self.checkpoints / "average"
+        self._lock = self.folder / ".lock"
 
     @classmethod
     def containing(cls, checkpoint: str | os.PathLike[str]) -> list[Run]:
@@ -93,6 +94,11 @@ class Run:
     def begun(self) -> bool:
         """True once there is something to resume from."""
         return self.finished or any(self.checkpoints.glob("*.ckpt"))
+
+    @property
+    def started(self) -> float | None:
+        """Time in seconds at which a process last took hold of the folder; None if none did."""
+        return self._lock.stat().st_mtime if self._lock.exists() else None
 
     @property
     def exists(self) -> bool:
@@ -172,7 +178,7 @@ class Run:
         Raises:
             UserError: another process holds it, or it cannot be written.
         """
-        path = self.folder / ".lock"
+        path = self._lock
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = hold(path)

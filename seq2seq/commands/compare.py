@@ -52,7 +52,8 @@ def main(config: DictConfig) -> int:
     trainings = Jobs(config, folder)
     for name, overrides in jobs.items():
         trainings.check(name, overrides)
-    progress = Progress([folder / name for name in jobs], time.time())
+    began = time.time()
+    progress = Progress([folder / name for name in jobs], began)
     with nullcontext() if config.dry_run or not is_rank_zero() else Run(folder).held():
         ended = dict(zip(jobs, trainings.launch(list(jobs.values()), progress), strict=True))
         if failed := {name: one for name, one in ended.items() if one.status}:
@@ -61,7 +62,7 @@ def main(config: DictConfig) -> int:
                     print(f"error: {name}: {one.error}", file=sys.stderr)
             raise Unfinished(folder, failed)
         if is_rank_zero() and not config.dry_run:
-            print(f"{len(jobs)} runs in {(time.time() - progress.began) / 60:.1f} minutes", file=sys.stderr)
+            print(f"{len(jobs)} runs in {(time.time() - began) / 60:.1f} minutes", file=sys.stderr)
             write_report([str(folder)], folder, baseline)
     return 0
 
@@ -199,20 +200,28 @@ class Progress:
     """Progress of a comparison, for any of its processes. began: time.time() at the start."""
 
     def __init__(self, folders: Sequence[Path], began: float) -> None:
-        self.folders = folders
-        self.began = began
-        self.before = self.finished()
-
-    def finished(self) -> int:
-        return sum(Run(folder).finished for folder in self.folders)
+        self._runs = [Run(folder) for folder in folders]
+        self._began = began
+        self._before = {run.folder for run in self._runs if run.finished}
 
     def __str__(self) -> str:
         """'3 of 9 runs finished; 24 min, about 48 min to go'."""
-        done, total, seconds = self.finished(), len(self.folders), time.time() - self.began
-        text = f"{done} of {total} runs finished; {seconds / 60:.0f} min"
-        if self.before < done < total:
-            text += f", about {seconds / 60 / (done - self.before) * (total - done):.0f} min to go"
+        finished = [run for run in self._runs if run.finished]
+        text = f"{len(finished)} of {len(self._runs)} runs finished; {(time.time() - self._began) / 60:.0f} min"
+        own = [run for run in finished if run.folder not in self._before]
+        if own and len(finished) < len(self._runs):
+            text += f", about {self._seconds_left(own) / 60:.0f} min to go"
         return text
+
+    def _seconds_left(self, finished: Sequence[Run]) -> float:
+        """Estimate the time to go, as if each run took as long as the mean of the `finished` ones."""
+        durations = [run.metrics_file.stat().st_mtime - (run.started or self._began) for run in finished]
+        mean = sum(durations) / len(durations)
+        unfinished = [run.started or 0.0 for run in self._runs if not run.finished]
+        running = [max(0.0, mean - (time.time() - start)) for start in unfinished if start >= self._began]
+        waiting = len(unfinished) - len(running)
+        # The run that has just finished leaves room for the next.
+        return (sum(running) + waiting * mean) / (len(running) + 1) if waiting else max(running)
 
 
 def run_job(config: DictConfig, progress: Progress) -> Ended:

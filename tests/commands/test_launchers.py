@@ -1,6 +1,7 @@
 """Trainings through Hydra's launchers and sweepers: the objective gets out, and so does an error."""
 
 import json
+import os
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -101,20 +102,37 @@ def test_long_run_names_of_a_sweep_are_shortened_and_stay_distinct() -> None:
     assert short == "bahdanau-grammar-seed1-model.width=8"
 
 
-@pytest.mark.slow
-def test_progress_reports_finished_runs_and_time_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folders = [tmp_path / name for name in "abcd"]
+def study(folder: Path, started: dict[str, float], finished: dict[str, float]) -> None:
+    """Runs that were started and finished at these times."""
+    for files, times in ((".lock", started), ("metrics.json", finished)):
+        for name, moment in times.items():
+            (folder / name).mkdir(exist_ok=True)
+            (folder / name / files).touch()
+            os.utime(folder / name / files, (moment, moment))
 
-    def finish(folder: Path) -> None:
-        folder.mkdir()
-        (folder / "metrics.json").write_text("{}")
 
-    finish(folders[0])
-    progress = compare.Progress(folders, began=1000.0)
-    monkeypatch.setattr(compare.time, "time", lambda: 1000.0 + 60 * 12)
-    assert str(progress) == "1 of 4 runs finished; 12 min"
-    finish(folders[1])
-    assert str(progress) == "2 of 4 runs finished; 12 min, about 24 min to go"
-    finish(folders[2])
-    finish(folders[3])
-    assert str(progress) == "4 of 4 runs finished; 12 min"
+@pytest.mark.parametrize(
+    ("started", "finished", "now", "expected"),
+    [
+        ({}, {"a": 900}, 1720, "1 of 4 runs finished; 12 min"),
+        ({"b": 1000}, {"a": 900, "b": 1720}, 1720, "2 of 4 runs finished; 12 min, about 24 min to go"),
+        (dict.fromkeys("bcd", 1000), {"a": 900, "b": 1540}, 1540, "2 of 4 runs finished; 9 min, about 0 min to go"),
+        (dict.fromkeys("bc", 1000), {"a": 900, "b": 1540}, 1540, "2 of 4 runs finished; 9 min, about 4 min to go"),
+        ({"b": 500}, {"a": 1600}, 1600, "1 of 4 runs finished; 10 min, about 30 min to go"),
+        (dict.fromkeys("abcd", 1000), dict.fromkeys("abcd", 1600), 1600, "4 of 4 runs finished; 10 min"),
+    ],
+    ids=["nothing new", "one after the other", "side by side", "two at a time", "interrupted before", "all"],
+)
+def test_progress_estimates_the_time_left_from_finished_runs(
+    started: dict[str, float],
+    finished: dict[str, float],
+    now: float,
+    expected: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    study(tmp_path, {}, {name: moment for name, moment in finished.items() if moment < 1000})
+    progress = compare.Progress([tmp_path / name for name in "abcd"], began=1000.0)
+    study(tmp_path, started, finished)
+    monkeypatch.setattr(compare.time, "time", lambda: now)
+    assert str(progress) == expected
