@@ -33,6 +33,7 @@ def parse(command: str, arguments: Sequence[str]) -> CommandLine:
     parser.add_argument("-m", "--multirun", action="store_true")
     parser.add_argument("-c", "--cfg", choices=("job", "hydra", "all"))
     parser.add_argument("-p", "--package")
+    parser.add_argument("-i", "--info")
     parser.add_argument("--resolve", action="store_true")
     parser.add_argument("-cd", "--config-dir", action="append", default=[])
     parser.add_argument("overrides", nargs="*")
@@ -54,8 +55,9 @@ def parse(command: str, arguments: Sequence[str]) -> CommandLine:
 
 def _options(found: Namespace) -> list[str]:
     flags = [f"--{name}" for name in ("multirun", "resolve") if getattr(found, name)]
-    with_values = (("--cfg", found.cfg), ("--package", found.package), ("--config-dir", *found.config_dir))
-    return [*flags, *(text for pair in with_values if len(pair) == 2 and pair[1] is not None for text in pair)]
+    with_values = {"cfg": found.cfg, "package": found.package, "info": found.info}
+    options = [text for name, value in with_values.items() if value is not None for text in (f"--{name}", value)]
+    return [*flags, *options, *(text for folder in found.config_dir for text in ("--config-dir", folder))]
 
 
 def readable(argument: str) -> str:
