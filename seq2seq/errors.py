@@ -1,4 +1,4 @@
-"""The exception that users read, and the detection of memory that ran out."""
+"""Errors for users, and the detection of memory that ran out."""
 
 
 class UserError(Exception):

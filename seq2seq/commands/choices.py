@@ -16,7 +16,7 @@ WHOLE = ("experiment", "recipe")
 
 
 def misplaced(group: str) -> str:
-    """The error message for an experiment or a recipe without `# @package _global_`."""
+    """Return the error message for an experiment or a recipe without `# @package _global_`."""
     return (
         f"the {group}'s settings landed under '{group}', where nothing reads them\n"
         "Let the first line of its file be, with nothing before it, not even a byte order mark: # @package _global_"
@@ -24,7 +24,7 @@ def misplaced(group: str) -> str:
 
 
 def config_dir() -> Path:
-    """The folder of the YAML files: inside an installed package, or beside it in a checkout."""
+    """Find the folder of the YAML files: inside an installed package, or beside it in a checkout."""
     package = Path(__file__).parents[1]
     for folder in (package / "conf", package.parent / "conf"):
         if (folder / "train.yaml").is_file():
@@ -33,20 +33,20 @@ def config_dir() -> Path:
 
 
 def root_files(command: str) -> list[dict[str, Any]]:
-    """A command's own file, and train.yaml if its defaults list includes that."""
+    """Load a command's own file, and train.yaml if its defaults list includes that."""
     content = yaml.safe_load((config_dir() / f"{command}.yaml").read_text(encoding="utf-8"))
     included = [entry for entry in content["defaults"] if entry == "train"]
     return [content, *(file for name in included for file in root_files(name))]
 
 
 def root_groups(command: str) -> set[str]:
-    """Config groups that a command has."""
+    """Name the config groups of a command."""
     entries = (entry for content in root_files(command) for entry in content["defaults"] if isinstance(entry, dict))
     return {name for entry in entries for name in entry if not name.startswith("override ")}
 
 
 def groups(folders: Iterable[Path] = ()) -> dict[str, list[str]]:
-    """All config groups with their options, including those in the user's own folders."""
+    """List all config groups with their options, including those in the user's own folders."""
     found: dict[str, set[str]] = {}
     for root in (config_dir(), *folders):
         for file in _options(root):
@@ -55,18 +55,18 @@ def groups(folders: Iterable[Path] = ()) -> dict[str, list[str]]:
 
 
 def key_of(override: str) -> str:
-    """Key of an override: model.width of +model.width=3."""
+    """Return the key of an override: model.width of +model.width=3."""
     return override.lstrip("+~").split("=")[0]
 
 
 def option_file(group: str, option: str, folders: Iterable[Path] = ()) -> Path | None:
-    """The YAML file of an option, or None if there is no such option."""
+    """Find the YAML file of an option; None if there is no such option."""
     files = (root / group / f"{option}.yaml" for root in (config_dir(), *folders))
     return next((file for file in files if file.is_file()), None)
 
 
 def _options(folder: Path) -> list[Path]:
-    """Options in a folder with the layout of conf/, as relative paths GROUP/NAME.yaml."""
+    """List the options in a folder with the layout of conf/, as relative paths GROUP/NAME.yaml."""
     tops = [path.name for path in config_dir().iterdir() if path.is_dir()]
     return sorted(file.relative_to(folder) for top in tops for file in (folder / top).rglob("*.yaml"))
 
@@ -90,12 +90,12 @@ def check_folder(folder: Path) -> None:
 
 
 def own_files(folders: Iterable[Path]) -> list[Path]:
-    """The user's own options, in the folders of --config-dir."""
+    """List the user's own options, in the folders of --config-dir."""
     return [root / option for root in folders for option in _options(root)]
 
 
 def own_folders() -> list[Path]:
-    """Folders of --config-dir of the running command."""
+    """List the folders of --config-dir of the running command."""
     from hydra.core.hydra_config import HydraConfig
 
     sources = HydraConfig.get().runtime.config_sources
@@ -103,7 +103,7 @@ def own_folders() -> list[Path]:
 
 
 def search_path() -> list[str]:
-    """Options that a repetition of the running command needs, besides its overrides."""
+    """Return the options that a repetition of the running command needs, besides its overrides."""
     return [text for folder in own_folders() for text in ("--config-dir", str(folder))]
 
 
@@ -123,7 +123,7 @@ def compose(command: str, overrides: Sequence[str] = (), with_hydra: bool = Fals
 
 
 def flat_keys(node: Any, prefix: str = "") -> Iterator[str]:
-    """Dotted names of every key below `node`."""
+    """Yield the dotted names of all keys below `node`."""
     if isinstance(node, dict):
         for name, value in node.items():
             yield f"{prefix}{name}"

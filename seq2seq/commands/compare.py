@@ -68,7 +68,7 @@ def main(config: DictConfig) -> int:
 
 
 class Jobs:
-    """The trainings of a comparison, composed and launched by Hydra as jobs of a sweep."""
+    """Trainings of a comparison, composed and launched by Hydra as jobs of a sweep."""
 
     def __init__(self, config: DictConfig, folder: Path) -> None:
         """folder: for files of the launcher itself."""
@@ -133,7 +133,7 @@ class Unfinished(UserError):
 def job_overrides(
     arguments: Sequence[str], compared: Sequence[tuple[str, list[str]]], seeds: Sequence[int], folder: Path
 ) -> dict[str, list[str]]:
-    """Overrides of each training, by its name SYSTEM-seedN."""
+    """List the overrides of each training by its name, SYSTEM-seedN."""
     shared = [text for text in arguments if _key(text) not in (*OWN, "run_dir")]
     if any(_key(text) == "seed" for text in (*shared, *(text for _, own in compared for text in own))):
         raise UserError("seed= is of one training\nGive seeds=[...] for all systems.")
@@ -146,7 +146,7 @@ def job_overrides(
 
 
 def known_baseline(config: DictConfig, folder: Path, names: Sequence[str]) -> str | None:
-    """The baseline by the name of a run, as the report knows it.
+    """Find the baseline, by the name of a run as the report knows it.
 
     Raises:
         UserError: it is neither among the compared systems nor in the folder.
@@ -170,7 +170,7 @@ def known_baseline(config: DictConfig, folder: Path, names: Sequence[str]) -> st
 
 
 def systems(config: DictConfig) -> list[tuple[str, list[str]]]:
-    """Name and overrides of each system, from `models`, `experiments` and `systems`.
+    """List name and overrides of each system, from `models`, `experiments` and `systems`.
 
     Raises:
         UserError: nothing to compare.

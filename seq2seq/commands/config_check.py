@@ -71,7 +71,7 @@ def check(config: DictConfig, command: str) -> None:
 
 
 def without_hydra(config: DictConfig) -> DictConfig:
-    """A copy of the configuration without Hydra's own node."""
+    """Copy the configuration without Hydra's own node."""
     return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
 
 

@@ -52,7 +52,7 @@ def build_node(node: DictConfig, path: str) -> Any:
 
 
 def checkpoints(value: Any, key: str = "checkpoint") -> list[str]:
-    """The paths that `checkpoint=` names, one or several; checked before anything slow is imported.
+    """List the paths that `checkpoint=` names, checked before anything slow is imported.
 
     Raises:
         UserError: none, or one that does not exist.
@@ -67,7 +67,7 @@ def checkpoints(value: Any, key: str = "checkpoint") -> list[str]:
 
 
 def chosen_search(node: DictConfig) -> Search | dict[str, Any] | None:
-    """The search of `search=NAME`; for search=checkpoint the options that change the checkpoint's search, or None.
+    """Build the search of `search=NAME`; for search=checkpoint return the changed options, or None.
 
     Raises:
         UserError: a value of the wrong type.

@@ -1,4 +1,4 @@
-"""The standard streams."""
+"""Standard input, output and error: UTF-8 everywhere, and closed ones."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from seq2seq.errors import UserError
 
 
 def prepare_streams() -> None:
-    """Write UTF-8 to standard output and error whatever the locale. Closed streams take no file's number from now on,
-    and what goes to a closed standard error is dropped."""
+    """Write UTF-8 to standard output and error in any locale.
+
+    Closed streams are replaced by the null device, so that no file gets their number.
+    """
     for number in range(3):
         try:
             os.fstat(number)
@@ -25,6 +27,10 @@ def prepare_streams() -> None:
 
 
 def need_output(way_out: str) -> None:
-    """Raises UserError if standard output is closed."""
+    """Refuse to go on if standard output is closed.
+
+    Raises:
+        UserError: it is closed.
+    """
     if sys.stdout is None:
         raise UserError(f"standard output is closed\n{way_out}")

@@ -52,7 +52,7 @@ def main(config: DictConfig) -> int:
 
 
 def asked_comet(config: DictConfig) -> Comet | None:
-    """The COMET model that was asked for; loaded first, so that a missing one is said before anything is translated."""
+    """Load the COMET model of `comet=`, if any, before anything is translated."""
     if config.comet is None:
         return None
     from seq2seq.evaluation.comet import load_comet
@@ -90,6 +90,6 @@ def score_checkpoint(config: DictConfig, comet: Comet | None) -> dict[str, Any]:
 
 
 def chosen_data(config: DictConfig) -> dict[str, Any]:
-    """The corpus of `data=NAME`; for data=checkpoint the keys that change the checkpoint's own."""
+    """Return the corpus of `data=NAME`; for data=checkpoint the keys that change the checkpoint's own."""
     data: Any = OmegaConf.to_container(config.data, resolve=True)
     return data if data.get("corpus") else {key: value for key, value in data.items() if value is not None}

@@ -128,7 +128,7 @@ def _not_utf8(folders: Sequence[Path]) -> str:
 
 
 def _having(group: str, switch: str) -> list[str]:
-    """Options of a group that have a nested group, such as the models with attention/score."""
+    """List the options of a group that have a nested group, such as the models with attention/score."""
     return [
         option
         for option in groups().get(group, [])
@@ -149,7 +149,7 @@ def _keys(command: str, overrides: Sequence[str], folders: Sequence[Path]) -> li
 
 
 def _without_details(command: str, overrides: Sequence[str], folders: Sequence[Path]) -> DictConfig:
-    """The configuration with the group choices of `overrides` only."""
+    """Compose the configuration with the group choices of `overrides` only."""
     from hydra.errors import HydraException
 
     names = groups(folders)

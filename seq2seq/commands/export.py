@@ -50,7 +50,7 @@ def main(config: DictConfig) -> int:
 
 
 def run_sources(checkpoint: Path) -> list[str] | None:
-    """The first source lines of the run's first test set; None if there is none beside the checkpoint."""
+    """Read the first source lines of the run's first test set; None if there is none beside the checkpoint."""
     run = Run.scored(checkpoint)
     path = None if run is None else run.sources()
     return None if path is None else read_sample(path)

@@ -13,8 +13,7 @@ from seq2seq.commands.choices import config_dir, groups, option_file, root_group
 
 
 def help_text(command: str, arguments: Sequence[str] = ()) -> str:
-    """The command's self-documenting YAML file and the choices of its groups, or the files of the options that
-    `arguments` name."""
+    """Return the command's YAML file and the choices of its groups, or the files of the options in `arguments`."""
     line = parse(command, [text for text in arguments if text not in ("-h", "--help")])
     named = [text.split("=", 1) for text in line.overrides if "=" in text]
     files = {
@@ -35,7 +34,7 @@ def help_text(command: str, arguments: Sequence[str] = ()) -> str:
 
 
 def _option_text(file: Path) -> str:
-    """Text of an option's file, followed by the files that it includes."""
+    """Return the text of an option's file, followed by the files that it includes."""
     text = file.read_text(encoding="utf-8")
     content: Any = OmegaConf.to_container(OmegaConf.create(text))
     included = [entry for entry in content.get("defaults", []) if isinstance(entry, str) and entry != "_self_"]

@@ -52,7 +52,7 @@ def _run(command: str, line: CommandLine) -> int:
 
 
 class Job:
-    """The function that Hydra calls, perhaps several times and in other processes.
+    """Function that Hydra calls, perhaps several times and in other processes.
 
     status: the highest exit status so far. errors: of jobs in this process; Hydra would print them its own way.
     """

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from seq2seq.commands.choices import search_path
 from seq2seq.commands.config_check import without_hydra
 from seq2seq.commands.configuration import Outcome
-from seq2seq.commands.workers import by_joblib, in_worker, launched
+from seq2seq.commands.workers import by_joblib, in_worker, worker_training
 from seq2seq.errors import UserError
 from seq2seq.pipeline.ranks import takes_part
 from seq2seq.run import Run, checkpoint_name
@@ -66,7 +66,7 @@ def train(config: DictConfig, run: Run, names: dict[str, Any]) -> None:
                 print(line, flush=True)
         return
     try:
-        with launched():
+        with worker_training():
             train_job(job, run)
     except TrainingInterrupted as stop:
         print(f"{run.name}: {stop}", file=sys.stderr)
@@ -76,8 +76,14 @@ def train(config: DictConfig, run: Run, names: dict[str, Any]) -> None:
 
 
 def check_processes(config: DictConfig) -> None:
-    """Raises UserError for a training in several processes whose other processes, which repeat the command line, would
-    not reach it: a sweeper that chooses trials by the outcomes of earlier ones does not share those."""
+    """Refuse a training in several processes that a launcher or sweeper cannot have.
+
+    The other processes repeat the command line; a sweeper that chooses trials by earlier outcomes would not reach the
+    same trial in them.
+
+    Raises:
+        UserError: with hydra/launcher=joblib, or a sweeper other than basic.
+    """
     trainer, hydra = config.trainer, HydraConfig.get()
     if (str(trainer.devices), trainer.num_nodes) == ("1", 1):
         return
@@ -115,9 +121,13 @@ def run_dir(config: DictConfig, choices: dict[str, Any], overrides: list[str], s
 
 
 def named(run_dir: str) -> Path:
-    """Raises UserError for no name, or one that a configuration would take for a reference."""
+    """Check the name of a run's folder.
+
+    Raises:
+        UserError: it is empty, or contains an interpolation.
+    """
     if not run_dir:
         raise UserError("run_dir= is empty\nGive a folder, or leave it out.")
     if "${" in run_dir:
-        raise UserError(f"run_dir={run_dir}: a folder's name must not hold ${{\nGive another run_dir=.")
+        raise UserError(f"run_dir={run_dir}: a folder's name must not contain ${{\nGive another run_dir=.")
     return Path(run_dir)

@@ -106,7 +106,7 @@ def shard_paths(output: str, count: int) -> list[str]:
 
 
 def finished(shard: str) -> Path:
-    """The file beside a shard's output with the number of its lines, written when the shard is complete."""
+    """Name the file beside a shard's output with the number of its lines, written when the shard is complete."""
     return Path(f"{shard}.done")
 
 
@@ -144,7 +144,7 @@ def load_translator(config: DictConfig) -> Translator:
 
 
 class Progress:
-    """A line on a terminal with lines and rate, rewritten at most four times per second and erased at the end."""
+    """Line on a terminal with lines and rate, rewritten at most four times per second and erased at the end."""
 
     def __init__(self, shown: bool) -> None:
         self._shown = shown

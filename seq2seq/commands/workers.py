@@ -19,21 +19,22 @@ POLL = 0.5
 
 
 def in_worker() -> bool:
-    """Whether a launcher runs this in a process of its own: hydra/launcher=joblib or submitit_*."""
+    """Return True in a process of a launcher: hydra/launcher=joblib or submitit_*."""
     return by_joblib() or "SUBMITIT_EXECUTOR" in os.environ
 
 
 def by_joblib() -> bool:
+    """Return True in a process of hydra/launcher=joblib."""
     return multiprocessing.parent_process() is not None
 
 
 def launcher_workers() -> list[multiprocessing.process.BaseProcess]:
-    """The processes in which the joblib launcher runs trainings."""
+    """List the processes that this one has started for hydra/launcher=joblib."""
     return [child for child in multiprocessing.active_children() if type(child).__name__ == "LokyProcess"]
 
 
 def enter_worker() -> None:
-    """Prepare a launcher's process for its jobs. One of joblib's ends with the process that started it."""
+    """Prepare a launcher's process for its jobs; a process of joblib then ends with the process that started it."""
     if in_worker():
         prepare_streams()
     if by_joblib():
@@ -41,33 +42,33 @@ def enter_worker() -> None:
 
 
 class _Stopped(BaseException):
-    """Raised out of a signal's handler; no `except Exception` may take it for an error and go on."""
+    """Raised by a signal handler; not an Exception, so that no `except Exception` catches it."""
 
 
 @contextmanager
 def preemptible() -> Iterator[None]:
-    """Within it SIGTERM ends the program with its own exit status before and after training too, where nothing needs
-    saving: what has been written is whole. (While it trains, training listens itself, and saves.)
+    """Give SIGTERM its exit status before and after training, too, when there is nothing to save. (The training loop
+    has handlers of its own, which save.)
 
-    To workers that train, SIGTERM and Ctrl-C are passed on, and they are waited for.
+    SIGTERM and Ctrl-C are passed on to workers, which save their trainings; this process waits for them.
 
     Raises:
-        SystemExit: stopped. In a worker TrainingInterrupted, which its launcher carries home.
+        SystemExit: a signal arrived. In a worker TrainingInterrupted, which the launcher returns to its caller.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    told: list[int] = []
+    received: list[int] = []
 
     def stop(number: int, frame: FrameType | None) -> None:
-        if told:
+        if received:
             os._exit(EXIT_CODES[signal.Signals(number)])
         workers = launcher_workers()
         for worker in workers:
             worker.terminate()
         if not workers and number == signal.SIGINT:
             raise KeyboardInterrupt
-        told.append(number)
+        received.append(number)
         if not workers:
             raise _Stopped
 
@@ -75,13 +76,15 @@ def preemptible() -> Iterator[None]:
     try:
         yield
     except _Stopped:
-        interrupted = TrainingInterrupted(told[0])
+        interrupted = TrainingInterrupted(received[0])
         print(interrupted, file=sys.stderr)
         if in_worker():
             raise interrupted from None
         raise SystemExit(interrupted.exit_code) from None
     except Exception as error:
-        ended = error if isinstance(error, TrainingInterrupted) else TrainingInterrupted(told[0]) if told else None
+        ended = (
+            error if isinstance(error, TrainingInterrupted) else TrainingInterrupted(received[0]) if received else None
+        )
         if ended is None or in_worker():
             raise
         raise SystemExit(ended.exit_code) from None
@@ -91,9 +94,8 @@ def preemptible() -> Iterator[None]:
 
 
 @contextmanager
-def launched() -> Iterator[None]:
-    """Around a training. In a launcher's worker: `preemptible`; after a stop no other training begins. Elsewhere
-    nothing."""
+def worker_training() -> Iterator[None]:
+    """Make a training `preemptible` in a launcher's worker, where after a stop no other begins; else do nothing."""
     if not in_worker():
         yield
         return
@@ -108,15 +110,13 @@ def launched() -> Iterator[None]:
 
 
 _stops: list[TrainingInterrupted] = []
-
-
 _training = threading.Lock()
 """Held by a worker while it trains."""
 
 
 def end_with_parent(name: str = "end with parent") -> None:
-    """From now on, end this process once the one that started it has gone: by SIGTERM, and after a training that this
-    has stopped. A thread of this name waits for it."""
+    """Start a thread of this name that ends this process when the process that started it has gone: by SIGTERM, which
+    stops and saves a training, and then for good."""
     if any(thread.name == name for thread in threading.enumerate()):
         return
     parent = os.getppid()

@@ -57,7 +57,7 @@ def test_a_sweep_with_several_devices_is_refused_outside_slurm(
     assert "error: trainer.devices=2 trainer.num_nodes=1: the other processes" in printed
     assert "OptunaSweeper" in printed and "hydra/sweeper=basic" in printed
     monkeypatch.setenv("SUBMITIT_EXECUTOR", "slurm")  # whose tasks get one trial each
-    monkeypatch.setattr(train, "launched", nullcontext)
+    monkeypatch.setattr(train, "worker_training", nullcontext)
     assert run([*sweep, "trainer.devices=2", "trainer.strategy=ddp"]) == 0
 
 
