@@ -139,7 +139,8 @@ def create_data(
             raise UserError(f"data.{key}={value}: corpus {name} does not take it{nearest(key, known_keys)}")
     own |= check_arguments("data", own, TranslationData)
     others |= check_arguments("data", others, corpus)
-    check_arguments("data.concatenation", own.get("concatenation") or {}, ConcatenatedCorpus)
+    joined = own.get("concatenation") or {}
+    own["concatenation"] = {**joined, **check_arguments("data.concatenation", joined, ConcatenatedCorpus)}
     return TranslationData(corpus(**others), tokenizer, seed, tokenizers, **own)
 
 

@@ -7,8 +7,10 @@ import pytest
 from omegaconf import OmegaConf
 
 from seq2seq.commands import configuration
-from seq2seq.commands.config_check import check_data
-from seq2seq.commands.values import expand_home, put, with_whole_numbers
+from seq2seq.commands.composition import compose
+from seq2seq.commands.values import expand_home, put
+from seq2seq.pipeline.build import with_whole_numbers
+from seq2seq.pipeline.job import assemble
 
 
 @pytest.mark.parametrize(
@@ -32,14 +34,16 @@ def test_a_whole_float_becomes_an_int_where_only_an_int_fits(value: Any, hint: A
 
 
 def test_whole_floats_on_the_command_line_are_taken_as_integers() -> None:
-    overrides = ["trainer.max_steps=1e5", "schedule=cosine", "data.sizes={train: 1e3, valid: 10, test: 10}", "seed=1e0"]
-    config = configuration.compose("train", [*overrides, "data.max_tokens=2e3"])
-    configuration.checked(config, "train", overrides)
-    check_data(config)
-    numbers = (config.trainer.max_steps, config.schedule.total, config.seed, config.data.max_tokens)
-    assert numbers == (100000, 100000, 1, 2000) and all(type(number) is int for number in numbers)
-    assert type(config.data.corpus.sizes.train) is int
-    assert type(config.trainer.val_check_interval) is float
+    settings = compose("trainer.max_steps=1e5", "schedule=cosine", "seed=1e0")
+    numbers = (settings["trainer"]["max_steps"], settings["schedule"]["total"], settings["seed"])
+    assert numbers == (100000, 100000, 1) and all(type(number) is int for number in numbers)
+    assert type(settings["trainer"]["val_check_interval"]) is float
+
+
+def test_whole_floats_of_a_corpus_are_taken_as_integers(tmp_path: Path) -> None:
+    data = ["data.sizes={train: 1e3, valid: 10, test: 10}", "data.max_tokens=2e3", "data.concatenation.train=2e0"]
+    job = assemble(compose(*data, f"data.cache_dir={tmp_path}"))
+    assert len(job.data.corpus.load("valid")) == 10
 
 
 def test_put_follows_references() -> None:
