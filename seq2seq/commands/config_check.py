@@ -28,7 +28,6 @@ TYPES: dict[str, Any] = {
     **dict.fromkeys(("threads", "n_best"), int | None),
     "report.hypotheses": dict[str, str] | None,
     "systems": dict[str, list[str]] | None,
-    "evaluate.data": dict[str, str | None],
     "evaluate.lowercase": bool | None,
     "beam_sizes": list[int],
     "seeds": list[int],

@@ -224,7 +224,7 @@ def test_a_system_name_that_is_a_path_is_refused(name: str, capsys: pytest.Captu
 @pytest.mark.parametrize("command", [["train"], ["compare", "models=[rnn]"]], ids=["train", "compare"])
 def test_a_run_dir_with_an_interpolation_is_refused(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*command, "run_dir=a\\${b}"]) == 2
-    assert "run_dir=a${b}: a folder's name must not hold ${" in capsys.readouterr().err
+    assert "run_dir=a${b}: a folder's name must not contain ${" in capsys.readouterr().err
 
 
 @given(st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=20))
@@ -245,7 +245,7 @@ def test_a_full_disk_is_reported_in_one_line(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().err == "error: out.txt: No space left on device\n"
 
 
-@pytest.mark.parametrize("choice", ["data=multi30k", "experiment=quickstart"])
+@pytest.mark.parametrize("choice", ["model=rnn", "experiment=quickstart"])
 def test_a_choice_of_another_command_is_refused(choice: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["evaluate", "checkpoint=run", choice]) == 2
     group = choice.split("=")[0]

@@ -13,10 +13,10 @@ from seq2seq.commands.choices import config_dir
 TINY = """
 defaults:
   - override /model: {model}
+  - override /logger: none
 model: {{width: 16, embedding_width: 16}}
 data: {{sizes: {{train: 600, valid: 10, test: 10}}}}
 trainer: {{max_steps: 2}}
-logger: {{attention_picture: false}}
 """
 
 
