@@ -9,7 +9,6 @@ from omegaconf import DictConfig
 
 from seq2seq.commands.configuration import checkpoints
 from seq2seq.errors import UserError
-from seq2seq.pipeline.resume import model_differences
 
 if TYPE_CHECKING:
     from seq2seq.training.averaging import Weights
@@ -23,6 +22,7 @@ def main(config: DictConfig) -> int:
     if output.exists():
         raise UserError(f"output={output} exists already\nGive another folder, or remove it first.")
     from seq2seq.inference.bundle import fill, load_bundle
+    from seq2seq.pipeline.resume import model_differences
     from seq2seq.training.averaging import average
 
     first = load_bundle(names[0])

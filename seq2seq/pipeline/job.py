@@ -121,6 +121,7 @@ def create_data(
     settings: Mapping[str, Any], tokenizer: TokenizerSettings, seed: int, tokenizers: TokenizerPair | None = None
 ) -> TranslationData:
     """Build the corpus and its batches from the `data` settings, with `tokenizers` that are already trained, if given.
+    A key that the corpus does not take may be None.
 
     Raises:
         UserError: an unknown corpus or key, or a value of the wrong type or out of range.
@@ -134,7 +135,7 @@ def create_data(
     own = {key: value for key, value in settings.items() if key in OWN_DATA_KEYS}
     others = {key: value for key, value in settings.items() if key in taken}
     for key, value in settings.items():
-        if key != "corpus" and key not in own and key not in others:
+        if key != "corpus" and key not in own and key not in others and value is not None:
             known_keys = sorted({*taken, *OWN_DATA_KEYS})
             raise UserError(f"data.{key}={value}: corpus {name} does not take it{nearest(key, known_keys)}")
     own |= check_arguments("data", own, TranslationData)

@@ -42,7 +42,10 @@ REFUSED = {
     "heads that do not divide the width": (["model=transformer", "model.heads=3"], ["heads", "3"]),
     "dropout of two": (["model.dropout=2"], ["dropout", "2"]),
     "a misspelt key of the data": (["+data.max_lenght=20"], ["data.max_lenght=20", "max_length"]),
-    "a folder for a corpus without one": (["data=grammar", "data.root=text"], ["unknown key 'data.root'"]),
+    "a folder for a corpus without one": (
+        ["data=grammar", "data.root=text"],
+        ["data.root=text", "does not take it"],
+    ),
     "a misspelt key of the joining": (["+data.concatenation.trian=2"], ["trian", "train"]),
     "a beam of nothing": (["search.beam_size=0"], ["beam_size", "0"]),
     "coverage without attention": (["model=rnn", "search.coverage_penalty=0.2"], ["coverage_penalty", "attention"]),
