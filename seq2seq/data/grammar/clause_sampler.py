@@ -32,7 +32,7 @@ _NEGATED_WORDS = {"present": 2, "past": 2, "can": 1, "could": 2, "should": 2}
 
 @dataclass(slots=True)
 class _Sizes:
-    """Words of each part of a clause; of the parts that are there or not, whether they are there."""
+    """Words of each part of a clause; for the parts that are flags, True if the clause has them."""
 
     phrases: dict[str, int] = field(default_factory=dict)
     front: int = 0
@@ -189,7 +189,7 @@ class ClauseSampler:
         return None if question == "how" and not verb.manner else sizes
 
     def _complements(self, clause: Clause, sizes: _Sizes, extracted: str) -> bool:
-        """Give the clause what its verb asks for; False where these sizes cannot."""
+        """Give the clause the complements of its verb; False where these sizes do not allow them."""
         verb, tables, phrases, definite = clause.verb, self.tables, sizes.phrases, clause.negated
         frame, nouns = verb.frame, tables.objects[verb]
         if frame in ("transitive", "dative", "ditransitive", "dative_to") and extracted != "object":
@@ -300,7 +300,7 @@ def _kind(phrase: Nominal) -> str:
 
 
 def _repeats_a_name(clause: Clause) -> bool:
-    """Whether "Peter" meets "Peter" in one clause."""
+    """True if "Peter" meets "Peter" in one clause."""
     phrases = [clause.subject, clause.object, clause.indirect]
     phrases += [bound.phrase for bound in (clause.oblique, clause.companion) if bound is not None]
     names = [phrase.english for phrase in phrases if isinstance(phrase, Name)]

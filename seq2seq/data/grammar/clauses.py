@@ -290,7 +290,7 @@ class Sentence:
     joiners: tuple[str, ...] = ()
 
     def render(self) -> Piece:
-        """The finished pair: capitalised, with its final full stop or question mark."""
+        """The finished pair: capitalized, with its final full stop or question mark."""
         pieces = [self.parts[0].render()]
         for joiner, part in zip(self.joiners, self.parts[1:], strict=True):
             english, german, links, n, m = pieces[-1]
@@ -310,7 +310,7 @@ class Sentence:
 
 
 def relative_clause(clause: Clause, noun: Noun, plural: bool, slot: str = "subject") -> Relative:
-    """The clause with a relative pronoun for `noun` in `slot`; what stood there is replaced."""
+    """The clause with a relative pronoun for `noun` in `slot`; it replaces what the slot held."""
     pronoun = RelativePronoun(noun, plural)
     if slot == "subject":
         return Relative(replace(clause, subject=pronoun, relative=slot))

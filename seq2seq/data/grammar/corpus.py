@@ -1,4 +1,4 @@
-"""The built-in corpus: a synchronous English-German grammar that yields as many aligned pairs as asked for.
+"""The built-in corpus: a synchronous English-German grammar that yields any number of aligned pairs.
 
 Every English sentence has exactly one translation. The reordering is real: verb second with inversion, verb-final
 subordinate and relative clauses, participles and infinitives at the end, separable verbs.
@@ -45,7 +45,7 @@ _ATTEMPTS = 100_000
 
 @dataclass(frozen=True)
 class _Recipe:
-    """All that decides the text, and nothing more; picklable, so that worker processes can be handed one.
+    """All settings that decide the text, and no others; picklable for worker processes.
 
     limits: shortest and longest source in words, of training and validation, and of tests.
     """
@@ -73,7 +73,7 @@ class _Recipe:
         return random.Random(int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")).random
 
     def orient(self, piece: Piece) -> Piece:
-        """Source first."""
+        """The pair with its source first."""
         if not self.reverse:
             return piece
         english, german, links, n, m = piece
@@ -100,7 +100,7 @@ class _Recipe:
         return pairs[:rows]
 
     def evaluation(self, split: str, rows: int) -> list[Piece]:
-        """Distinct sources that training never shows, equally many from every length bucket in use."""
+        """Distinct sources that training never shows, the same number from every length bucket in use."""
         uniform = self.generator(split)
         sampler = Sampler(uniform)
         buckets, share = self.buckets(split), _SHARE_OF_SPLIT[split]
@@ -170,7 +170,7 @@ class GrammarCorpus:
 
     A word is a whitespace-separated token of the raw text, its punctuation included: "schläft," is one word. The
     column `alignment` lists pairs [source word, target word], 0-based and sorted. Every word is aligned. Words without
-    a counterpart of their own go with the word that they belong to: do-support with the German finite verb, the
+    a counterpart are aligned as the word that they belong to: do-support with the German finite verb, the
     auxiliary of the Perfekt and a separated prefix with the English verb, both words of "in the" with "im".
 
     With source_language="de" the columns are swapped; lengths are then drawn for the English side and the limits
@@ -296,6 +296,6 @@ class GrammarCorpus:
                     yield waiting.popleft().result()
             except BrokenProcessPool as error:
                 raise UserError(
-                    "a process that generates text has died: see above for its reason, if it told one\n"
+                    "a process that generates text has died: see above for the reason, if it gave one\n"
                     "Set data.processes=1 to do without them."
                 ) from error

@@ -1,7 +1,7 @@
 """The lexicon of the built-in English-German grammar: open classes from `words/*.tsv`, closed classes from here.
 
 Cases are 0 nominative, 1 accusative, 2 dative. Genders are 0 masculine, 1 feminine, 2 neuter, 3 plural: German does not
-tell genders apart in the plural, so every agreement table below has four rows.
+distinguish genders in the plural, so every agreement table below has four rows.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class Fixed:
 
 @dataclass(frozen=True, eq=False)
 class Tense:
-    """How the finite verb is built. `english` (singular, plural) is a modal, or empty for the plain present and past.
+    """Forms of the finite verb. `english` (singular, plural) is a modal, or empty for the plain present and past.
 
     english_negated replaces modal or do-support and the word "not"; german is the finite modal (singular, plural).
     """

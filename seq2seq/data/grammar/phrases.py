@@ -5,7 +5,7 @@ token of the text as written, with its punctuation: "schläft," is one word. lin
 translate each other (see `lexicon.Links`).
 
 German commas: a piece whose German ends with a subordinate or relative clause ends with the comma that closes it.
-Whatever follows stands after that comma, and the end of the sentence replaces it.
+Anything that follows stands after that comma, and the end of the sentence replaces it.
 """
 
 from __future__ import annotations

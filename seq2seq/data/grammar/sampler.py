@@ -48,7 +48,7 @@ class Sampler:
         return Sentence(tuple(parts), tuple(joiners))
 
     def _part(self, n: int, front: bool = True) -> Clause | Complex:
-        """A main clause of n words with what hangs on it. front: whether something may stand before the subject."""
+        """A main clause of n words and the clauses that depend on it. front: may something stand before the subject?"""
         past = self.random() < 0.55
         if n < 7 or (n <= LONGEST_CLAUSE and self.random() < 0.45):
             return self.clauses.clause(n, past, front=front)

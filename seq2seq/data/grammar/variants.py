@@ -1,4 +1,4 @@
-"""More sentences from one: words exchanged for others that agreement and selection cannot tell apart.
+"""More sentences from one: words exchanged for others that agreement and selection treat alike.
 
 Two word pairs (English form, German form) are exchangeable if grammar and meaning classes treat them alike: nouns of
 one gender, declension and semantic class, adjectives of one class with the same ending, verbs of one frame, auxiliary
@@ -62,7 +62,7 @@ def _parts_of_longer_verbs(words: Lexicon) -> set[Pair]:
 
 @lru_cache(maxsize=1)
 def _exchangeable() -> dict[Pair, tuple[Pair, ...]]:
-    """The alternatives of each pair, itself included; pairs with only one, or with two readings, are left out."""
+    """The alternatives of each pair, itself included; pairs with only one, or with two readings, are omitted."""
     classes: dict[object, list[Pair]] = {}
     for key, pair in _forms(lexicon()):
         vowel = pair[0][:1] in "aeiouAEIOU"  # "a" before it must not become "an"
