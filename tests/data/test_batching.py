@@ -25,7 +25,7 @@ def epoch(sampler: TokenBatchSampler) -> list[list[int]]:
     return [batch.tolist() for batch in sampler]
 
 
-def test_collate_by_hand():
+def test_collate_equals_a_batch_made_by_hand():
     batch = collate([([5, 6, 7], [8]), ([], [9, 10])], rows=[4, 2])
     assert batch.source.tolist() == [[5, 6, 7, EOS], [EOS, PAD, PAD, PAD]]
     assert batch.source_mask.tolist() == [[True] * 4, [True, False, False, False]]
@@ -66,7 +66,7 @@ def test_cut_of_any_widths_equals_greedy_cut(widths, max_tokens, most):
     world_size=st.integers(1, 4),
     multiple=st.sampled_from([1, 8]),
 )
-def test_every_pair_once_an_epoch_and_equally_many_batches(lengths, max_tokens, world_size, multiple):
+def test_epoch_has_every_pair_once_in_equal_shares(lengths, max_tokens, world_size, multiple):
     source, target = np.array(lengths, dtype=np.int32).T
     samplers = [
         TokenBatchSampler(source, target, max_tokens, 3, None, multiple, rank, world_size) for rank in range(world_size)
@@ -126,13 +126,13 @@ def test_batches_change_with_seed_and_epoch_and_with_nothing_else():
     assert widths != sorted(widths)
 
 
-def test_max_sentences():
+def test_batches_hold_at_most_max_sentences():
     sampler = TokenBatchSampler(*caption_lengths(500), 4096, 1, max_sentences=7)
     assert max(map(len, epoch(sampler))) == 7
 
 
 @pytest.mark.parametrize("world_size", [1, 2])
-def test_resume_at_every_batch(world_size):
+def test_resume_at_every_batch_continues_exactly(world_size):
     lengths = caption_lengths(400)
 
     def make() -> TokenBatchSampler:
@@ -153,7 +153,7 @@ def test_resume_at_every_batch(world_size):
         assert handed_out == whole, stop
 
 
-def test_a_state_of_other_batches_is_refused():
+def test_state_of_other_batches_is_refused():
     lengths = caption_lengths(400)
     state = TokenBatchSampler(*lengths, 600, 5).state_dict()
     for name, other in {

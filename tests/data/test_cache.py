@@ -1,4 +1,4 @@
-"""The cache: built once, whole or not at all, whatever happens meanwhile."""
+"""The cache: each folder is built once, whole or not at all, through crashes and races."""
 
 import multiprocessing
 import os
@@ -40,19 +40,19 @@ def fork(target, *arguments) -> multiprocessing.Process:
     return process
 
 
-def test_built_once_and_found_again(tmp_path):
+def test_folder_is_built_once_and_found_again(tmp_path):
     first = cached_folder(tmp_path / "deep" / "cache", "thing", "key", write("a"))
     assert cached_folder(tmp_path / "deep" / "cache", "thing", "key", fail) == first
     assert cached_folder(tmp_path / "deep" / "cache", "thing", "other", write("b")) != first
 
 
-def test_keys_tell_values_apart():
+def test_content_keys_of_different_values_differ():
     values = [1, "1", [1], None, {"a": 1}, {"a": 1.5}, ["a", "b"], ["ab"], ["a", ["b"]]]
     assert len({content_key(value) for value in values}) == len(values)
     assert content_key({"a": 1, "b": 2}) == content_key({"b": 2, "a": 1})
 
 
-def test_processes_at_once_build_it_once(tmp_path):
+def test_processes_that_ask_at_once_build_once(tmp_path):
     processes = [fork(prepare, tmp_path / "cache", tmp_path / "calls", 0.3) for _ in range(3)]
     for process in processes:
         process.join()
@@ -61,7 +61,7 @@ def test_processes_at_once_build_it_once(tmp_path):
 
 
 @pytest.mark.parametrize("attempt", range(20))
-def test_killed_builders_leave_nothing_that_is_trusted(tmp_path, attempt):
+def test_killed_builders_leave_no_folder_that_counts_as_built(tmp_path, attempt):
     cache = tmp_path / "cache"
     process = fork(prepare, cache, tmp_path / "calls", 0.05)
     time.sleep(attempt * 0.004)
@@ -72,7 +72,7 @@ def test_killed_builders_leave_nothing_that_is_trusted(tmp_path, attempt):
     assert not list(cache.glob("*.tmp")) and not list(cache.glob(".*.tmp"))
 
 
-def test_a_failed_build_leaves_nothing(tmp_path):
+def test_failed_build_leaves_nothing(tmp_path):
     def build(folder: Path) -> None:
         (folder / "one").write_text("half")
         raise UserError("bad corpus")
@@ -83,7 +83,7 @@ def test_a_failed_build_leaves_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "delete", "manifest"])
-def test_damage_is_noticed_and_mended(tmp_path, damage, caplog):
+def test_damaged_folder_is_noticed_and_built_again(tmp_path, damage, caplog):
     folder = cached_folder(tmp_path, "thing", "key", write("content"))
     path = folder / ("manifest.json" if damage == "manifest" else "two")
     if damage == "delete":
@@ -103,7 +103,7 @@ def full_disk(cache: Path, result: Path) -> None:
         result.write_text(str(error))
 
 
-def test_a_full_disk_is_a_clear_error(tmp_path):
+def test_full_disk_is_a_clear_error(tmp_path):
     fork(full_disk, tmp_path / "cache", tmp_path / "result").join()
     message = (tmp_path / "result").read_text()
     assert "the disk is full" in message and "data.cache_dir=DIR" in message and len(message.splitlines()) == 2
@@ -112,7 +112,7 @@ def test_a_full_disk_is_a_clear_error(tmp_path):
     assert (folder / "two").stat().st_size == 10_000
 
 
-def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path):
+def test_folder_that_cannot_be_written_is_a_clear_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot write the cache folder"):
         cached_folder(tmp_path / "file" / "cache", "thing", "key", write("a"))

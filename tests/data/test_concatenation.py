@@ -42,14 +42,14 @@ def numbers(text, split):
     return [int(word.removeprefix(split)) for word in text.split() if word.startswith(split)]
 
 
-def test_nothing_is_joined_by_default(tmp_path):
+def test_default_settings_join_nothing(tmp_path):
     corpus = join(tmp_path)
     assert corpus.splits() == list(SIZES)
     assert corpus.load("train").read() == Numbered(tmp_path / "cache").load("train").read()
 
 
 @pytest.mark.parametrize("rows", [4, 10_000])
-def test_training_uses_every_segment_once_a_pass(tmp_path, monkeypatch, rows):
+def test_joined_training_uses_every_segment_once_per_pass(tmp_path, monkeypatch, rows):
     monkeypatch.setattr(concatenation, "ROWS", rows)
     table = join(tmp_path, train=4, passes=3).load("train")
     groups = [numbers(text, "train") for text in table.column("source")]
@@ -61,7 +61,7 @@ def test_training_uses_every_segment_once_a_pass(tmp_path, monkeypatch, rows):
     assert len({str(groups[a:b]) for a, b in zip(starts, [*starts[1:], len(groups)], strict=True)}) == 3
 
 
-def test_test_sets_have_exactly_k(tmp_path):
+def test_joined_test_sets_have_exactly_k_segments_per_row(tmp_path):
     corpus = join(tmp_path, test=[1, 2, 3, 3])
     assert corpus.splits() == [*SIZES, "test_x2", "test_x3", "test_joined"]
     assert join(tmp_path, test=[2]).splits() == [*SIZES, "test_x2"]
@@ -76,7 +76,7 @@ def test_test_sets_have_exactly_k(tmp_path):
     assert row["alignment"] == [[[0, 2], [1, 0], [2, 5], [3, 3]]]
 
 
-def test_key_depends_on_every_setting(tmp_path):
+def test_fingerprint_depends_on_every_setting(tmp_path):
     options = [{}, {"train": 2}, {"train": 3}, {"train": 3, "passes": 2}, {"train": 3, "seed": 2}, {"valid": 2}]
     assert len({join(tmp_path, **option).fingerprint() for option in options}) == len(options)
     first, other = (join(tmp_path, train=3, seed=seed).load("train").column("source") for seed in (1, 2))
@@ -90,12 +90,12 @@ def test_impossible_values_are_refused(tmp_path):
             join(tmp_path, **option)
 
 
-def test_more_segments_than_a_test_set_has_are_refused(tmp_path):
+def test_joining_more_segments_than_a_test_set_has_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"data\.concatenation\.test: 11 is more than test has, 10 segments"):
         join(tmp_path, test=[11]).load("test_x11")
 
 
-def test_all_joined_segments_together_go_from_short_to_long(tmp_path):
+def test_joined_split_holds_all_sizes_from_short_to_long(tmp_path):
     corpus = join(tmp_path, test=[6, 1, 4])
     table = corpus.load("test_joined")
     groups = [[n] for n in range(10)] + [[0, 1, 2, 3], [4, 5, 6, 7], [0, 1, 2, 3, 4, 5]]
@@ -106,7 +106,7 @@ def test_all_joined_segments_together_go_from_short_to_long(tmp_path):
     assert table.column("alignment")[10] == [[0, 2], [1, 0], [2, 5], [3, 3], [4, 8], [5, 6], [6, 11], [7, 9]]
 
 
-def test_what_is_joined_is_part_of_the_fingerprint(tmp_path):
+def test_fingerprint_follows_the_joined_corpus(tmp_path):
     found = [
         join(tmp_path, **options).fingerprint() for options in ({}, {"test": [1, 2]}, {"test": [1, 3]}, {"train": 2})
     ]

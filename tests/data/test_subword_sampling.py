@@ -45,7 +45,7 @@ def bpe_probabilities(pieces: tuple[str, ...], alpha: float) -> Counter[tuple[st
 
 @pytest.mark.parametrize("alpha", [0.3, 1.0])
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
-def test_frequencies_are_the_probabilities(kind: str, alpha: float) -> None:
+def test_sampled_frequencies_equal_the_probabilities(kind: str, alpha: float) -> None:
     if kind == "unigram":
         draw, expected = unigram_sampler(UNIGRAM, alpha), unigram_probabilities("abcab", alpha)
     else:
@@ -60,13 +60,13 @@ def test_frequencies_are_the_probabilities(kind: str, alpha: float) -> None:
 
 
 @pytest.mark.parametrize(("kind", "alpha"), [("unigram", 1000.0), ("bpe", 0.0)])
-def test_without_chance_it_is_the_usual_segmentation(kind: str, alpha: float) -> None:
+def test_sampling_without_chance_equals_sentencepiece(kind: str, alpha: float) -> None:
     text = [*lines("train", "x"), *lines("train", "y"), "neu: ∆ und \u4e2d!", "", "  two  spaces "]
     tokenizer = train_tokenizer(lambda: iter(text[:-3]), len(text) - 3, TokenizerSettings(kind, 400))
     assert tokenizer.sample(text, alpha, 1) == tokenizer.encode(text)
 
 
-def test_what_is_no_text_stays_where_it_is() -> None:
+def test_resegment_keeps_pieces_that_are_not_text() -> None:
     pieces = ["\u2581a", "b", "<0xE2>", "<0x88>", "b", "c", "\u2581a"]
     scores = {**BPE, "\u2581": -95.0, "\u2581a": -5.0}
     found = list(resegment(pieces, scores, bpe_sampler(scores, 0.0), Random(1)))
@@ -74,7 +74,7 @@ def test_what_is_no_text_stays_where_it_is() -> None:
 
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
-def test_long_words_are_no_trouble(kind: str) -> None:
+def test_sampling_of_long_words_ends_soon(kind: str) -> None:
     text = ["ab" * 3000, "x" * 5000, "ab x"]
     tokenizer: Tokenizer = train_tokenizer(lambda: iter(["ab abab x xx"] * 9), 9, TokenizerSettings(kind, 300))
     assert tokenizer.decode_batch(tokenizer.sample(text, 0.1, 4)) == text

@@ -22,7 +22,7 @@ def numbers(tmp_path):
     return path
 
 
-def test_columns_and_rows(numbers):
+def test_columns_and_rows_equal_the_written_values(numbers):
     found = Table(numbers)
     assert len(found) == 8 and found.column_names == ["source", "alignment"]
     assert found.column("alignment") == [[n] for n in range(8)]
@@ -35,7 +35,7 @@ def test_columns_and_rows(numbers):
 
 
 @pytest.mark.parametrize(("rows", "sizes"), [(1, [3, 1, 4]), (4, [4, 4]), (5, [8]), (100, [8])])
-def test_batches_are_put_together(numbers, monkeypatch, rows, sizes):
+def test_batches_join_small_record_batches(numbers, monkeypatch, rows, sizes):
     monkeypatch.setattr(table, "BATCH_ROWS", rows)
     batches = list(Table(numbers).batches("alignment"))
     assert [len(batch["alignment"]) for batch in batches] == sizes
@@ -43,7 +43,7 @@ def test_batches_are_put_together(numbers, monkeypatch, rows, sizes):
     assert all(set(batch) == {"alignment"} for batch in batches)
 
 
-def test_the_file_is_mapped_not_read(numbers):
+def test_table_is_mapped_and_not_read(numbers):
     before = pa.total_allocated_bytes()
     found = Table(numbers)
     assert pa.total_allocated_bytes() == before

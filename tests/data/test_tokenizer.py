@@ -30,7 +30,7 @@ def tokenizer(request):
 
 
 def canonical(text: str) -> str:
-    """What a round trip keeps: line ends are spaces, runs of spaces one space, none at the ends."""
+    """Text after a round trip: line ends are spaces, runs of spaces one space, none at the ends."""
     return " ".join(part for part in text.replace("\n", " ").split(" ") if part)
 
 
@@ -40,27 +40,27 @@ def canonical(text: str) -> str:
 @example("\u2028 tab\tnul\0 \x85 \ufeff\u200d אבג 😀👩‍👩‍👧 e\u0301 é ﬁ ½")
 @example("der Hund  läuft ")
 @example("   ")
-def test_round_trip(tokenizer, text):
+def test_decode_of_encoded_text_gives_the_text(tokenizer, text):
     ids = tokenizer.encode([text])[0]
     assert tokenizer.decode(ids) == canonical(text)
     assert not {PAD, UNK, BOS, EOS} & set(ids)
     assert bool(ids) == bool(canonical(text))
 
 
-def test_long_text_and_empty_batches(tokenizer):
+def test_encode_takes_long_text_and_empty_batches(tokenizer):
     long = " ".join(WORDS * 3000) + "x" * 50_000
     assert tokenizer.decode(tokenizer.encode([long])[0]) == long
     assert tokenizer.encode([]) == [] and tokenizer.decode_batch([]) == [] and tokenizer.decode([]) == ""
 
 
-def test_special_ids_vanish_in_text_and_show_in_pieces(tokenizer):
+def test_decode_drops_special_ids_that_pieces_show(tokenizer):
     ids = tokenizer.encode(["der Hund"])[0]
     assert tokenizer.decode([BOS, *ids, EOS, PAD]) == "der Hund"
     assert tokenizer.pieces([PAD, UNK, BOS, EOS]) == ["<pad>", "<unk>", "<s>", "</s>"]
     assert len(tokenizer.pieces(ids)) == len(ids)
 
 
-def test_lone_surrogates_and_batches_with_threads(tokenizer):
+def test_encode_of_lone_surrogates_equals_any_number_of_threads(tokenizer):
     assert tokenizer.decode(tokenizer.encode(["a\ud800b"])[0]) == "a?b"
     alone = [tokenizer.encode([text])[0] for text in TEXT]
     assert tokenizer.encode(TEXT) == alone
@@ -93,24 +93,24 @@ def test_vocabulary_too_small_is_an_error(kind):
         train(kind, vocabulary=100)
 
 
-def test_no_text_is_an_error():
+def test_training_without_text_is_an_error():
     with pytest.raises(UserError, match="every line is blank"):
         train(text=["", "  ", ""])
 
 
-def test_closed_word_vocabulary_gives_unknown():
+def test_closed_word_vocabulary_encodes_new_words_as_unknown():
     tokenizer = train("word", 50, byte_fallback=False)
     assert tokenizer.encode(["der Elefant läuft"])[0][1] == UNK
 
 
-def test_long_lines_and_reserved_characters_still_train():
+def test_training_takes_long_lines_and_reserved_characters():
     """SentencePiece by itself skips sentences beyond 4192 bytes and those with U+2585."""
     tokenizer = train("char", 400, text=["öäü " * 3000, "qqq▅zzz"])
     known = tokenizer.encode(["öäüqz"])[0]
     assert len(known) == 6 and all(not piece.startswith("<0x") for piece in tokenizer.pieces(known))
 
 
-def test_sentences_are_drawn_evenly():
+def test_training_draws_sentences_evenly():
     text = ["x" for _ in range(900)] + ["y" for _ in range(100)]
     tokenizer = train("char", 400, text=text, sentences=10, character_coverage=1.0)
     assert tokenizer.pieces(tokenizer.encode(["xy"])[0]) == ["▁", "x", "y"]
@@ -139,7 +139,7 @@ def test_sampling_is_the_same_in_every_process(kind, tmp_path):
 
 
 @pytest.mark.parametrize("joint", [True, False])
-def test_pair_survives_disk_and_state(tmp_path, joint):
+def test_pair_from_disk_or_state_equals_the_original(tmp_path, joint):
     first = train()
     pair = TokenizerPair(first, first if joint else train("bpe"))
     pair.save(tmp_path)
@@ -148,7 +148,7 @@ def test_pair_survives_disk_and_state(tmp_path, joint):
         assert copy.target.encode(TEXT) == pair.target.encode(TEXT)
 
 
-def test_damaged_models_are_refused(tmp_path):
+def test_load_of_damaged_models_is_refused(tmp_path):
     with pytest.raises(UserError, match="no tokenizer"):
         TokenizerPair.load(tmp_path)
     model = train().to_bytes()

@@ -1,4 +1,4 @@
-"""From corpus to batches: what the model sees is the text, all of it, in an order that resumes exactly."""
+"""From corpus to batches: the model sees the whole text, in an order that resumes exactly."""
 
 import logging
 import re
@@ -48,7 +48,7 @@ def decoded(module, batch):
 
 @pytest.mark.parametrize("joint", [True, False])
 @pytest.mark.parametrize("sampling", [0.0, 0.3])
-def test_an_epoch_is_the_filtered_training_text(root, joint, sampling):
+def test_epoch_equals_the_filtered_training_text(root, joint, sampling):
     module = data(root, TokenizerSettings(vocabulary=300, joint=joint, sampling=sampling))
     module.prepare()
     seen = {}
@@ -128,7 +128,7 @@ def test_max_words_filters_training_sources_alone(root, caplog):
         data(root, max_words=0)
 
 
-def test_a_target_that_repeats_the_source_is_reported(root, caplog):
+def test_target_that_repeats_the_source_is_reported(root, caplog):
     data(root).prepare()
     assert "are the same" not in caplog.text
     (root / "train.y").write_bytes((root / "train.x").read_bytes())
@@ -136,7 +136,7 @@ def test_a_target_that_repeats_the_source_is_reported(root, caplog):
     assert "source and target of the first 100 training pairs are the same (x, y)" in caplog.text
 
 
-def test_length_ratio(root):
+def test_length_ratio_drops_unequal_pairs(root):
     (root / "train.y").write_text("".join(line + "\n" for line in ["word " * 60, *lines("train", "y")[1:]]))
     for ratio, kept in ((3.0, False), (100.0, True)):
         module = data(root, length_ratio=ratio, max_length=200)
@@ -144,19 +144,19 @@ def test_length_ratio(root):
 
 
 @pytest.mark.parametrize("streaming", [True, False])
-def test_an_unreadable_test_set_is_told_before_tokenizers_are_trained(root, streaming):
+def test_unreadable_test_set_is_reported_before_tokenizers_are_trained(root, streaming):
     (root / "test.y").write_text("one\n")
     with pytest.raises(UserError, match=r"test\.x has 30 lines but .*test\.y has 1"):
         data(root, streaming=streaming).prepare()
     assert not list((root / "cache").glob("tokenizer*"))
 
 
-def test_nothing_left_is_an_error(root):
+def test_filters_that_leave_nothing_are_an_error(root):
     with pytest.raises(UserError, match="no training pair is left"):
         data(root, max_length=1).prepare()
 
 
-def test_a_second_start_builds_nothing(root, monkeypatch):
+def test_second_start_builds_nothing(root, monkeypatch):
     first = data(root)
     first.prepare()
     monkeypatch.setattr(preparation, "train_tokenizer", None)
@@ -171,7 +171,7 @@ def test_a_second_start_builds_nothing(root, monkeypatch):
 
 
 @pytest.mark.parametrize("change", ["tokenizer", "max_length", "length_ratio", "text", "joining"])
-def test_a_changed_corpus_tokenizer_or_filter_never_reuses_ids(root, change):
+def test_changed_corpus_tokenizer_or_filter_never_reuses_ids(root, change):
     def train_ids(**options):
         module = data(root, **options)
         module.prepare()
@@ -190,7 +190,7 @@ def test_a_changed_corpus_tokenizer_or_filter_never_reuses_ids(root, change):
 
 
 @pytest.mark.parametrize("sampling", [0.0, 0.3])
-def test_resume_from_any_place(root, sampling):
+def test_resume_at_any_batch_continues_exactly(root, sampling):
     settings = TokenizerSettings(vocabulary=320, sampling=sampling)
 
     def stream(loader):
@@ -209,7 +209,7 @@ def test_resume_from_any_place(root, sampling):
             assert same(ours, theirs), stop
 
 
-def test_processes_share_an_epoch(root):
+def test_processes_share_an_epoch_without_overlap(root):
     shares = [[batch.rows.tolist() for batch in data(root).train_loader(rank, 2)] for rank in range(2)]
     assert len(shares[0]) == len(shares[1])
     rows = [row for share in shares for batch in share for row in batch]
@@ -223,12 +223,12 @@ def test_joined_segments_reach_the_model(root):
     assert 75 < module.sizes["train"] < 200
 
 
-def test_widths_are_rounded_up(root):
+def test_pad_to_multiple_rounds_widths_up(root):
     for batch in data(root, pad_to_multiple_of=8).train_loader():
         assert batch.source.shape[1] % 8 == batch.target_in.shape[1] % 8 == 0
 
 
-def test_trained_tokenizers_are_taken_as_they_are(root):
+def test_trained_tokenizers_are_used_unchanged(root):
     module = data(root)
     module.prepare()
     again = data(root, TokenizerSettings(vocabulary=500), tokenizers=module.tokenizers)
