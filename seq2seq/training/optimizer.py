@@ -21,7 +21,7 @@ GROUPS: dict[str, dict[str, Any]] = {
     "table": {"matrices": False},
     "vector": {"matrices": False, "weight_decay": 0.0},
 }
-"""The optimizer's groups of parameters and their settings: weight decay spares biases and normalisation."""
+"""The optimizer's groups of parameters and their settings: weight decay spares biases and normalization."""
 
 
 def parameter_kinds(model: nn.Module) -> dict[str, str]:
