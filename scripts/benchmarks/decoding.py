@@ -1,6 +1,6 @@
 """Decoding speed: sentences a second, greedy and beam 5, every output exactly 30 tokens; and CTranslate2 beside it.
 
-The model is freshly initialised (or --checkpoint), the text the corpus's first test set (or --input), repeated as far
+The model is freshly initialized (or --checkpoint), the text the corpus's first test set (or --input), repeated as far
 as --sentences asks. Each row is a process of its own: it loads the bundle, then the clock runs from text to text
 (tokenization included) through `Translator`. "batches of 64" are 64 sentences in the order of the file; "its own
 batches" is one call with all of them, sorted by length and cut by tokens as `seq2seq translate` does. Outputs get their

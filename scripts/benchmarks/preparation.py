@@ -2,7 +2,7 @@
 
 Stages, from an empty cache, in one process: text (reading or generating every split into its table), tokenizer
 (training it), ids (encoding and caching every split), overlap (looking for test sentences in the training data).
-"tokenise and cache" is tokenizer + ids. A second process then starts from the cache: the time until the data is ready,
+"tokenize and cache" is tokenizer + ids. A second process then starts from the cache: the time until the data is ready,
 until the first batch, until the first batch of another epoch, and how many batches a second the loader makes. A
 third trains for a few updates, for the batches that the model consumes and for the memory of the trainer; with
 data=grammar and --pairs a fourth does so on a corpus of --base-pairs, to see what the size of a corpus costs.
@@ -111,7 +111,7 @@ def stages(settings: dict[str, Any]) -> dict[str, Any]:
         filters = {split: data.filters if split == "train" else None for split in corpus.splits()}
         timed("ids", lambda: [prepare_split(corpus, name, tokenizers, one, cache_dir) for name, one in filters.items()])
         timed("overlap", lambda: find_overlap(corpus, cache_dir))
-        found["tokenise and cache"] = found["tokenizer"] + found["ids"]
+        found["tokenize and cache"] = found["tokenizer"] + found["ids"]
         found["all"] = sum(found[name] for name in ("text", "tokenizer", "ids", "overlap"))
         data.prepare()
     return {

@@ -176,7 +176,7 @@ def test_preparation_times_its_stages(here: None, tmp_path: Path, capsys: pytest
     result = written(output)
     stages = {name: stage["seconds"] for name, stage in result["stages"].items()}
     assert result["pairs"] == 67 and result["sizes"] == {"train": 60, "valid": 3, "test": 4}
-    assert stages["tokenise and cache"] == pytest.approx(stages["tokenizer"] + stages["ids"])
+    assert stages["tokenize and cache"] == pytest.approx(stages["tokenizer"] + stages["ids"])
     assert stages["all"] == pytest.approx(sum(stages[name] for name in ("text", "tokenizer", "ids", "overlap")))
     for stage in result["stages"].values():
         assert stage["pairs_per_second"] == pytest.approx(67 / stage["seconds"])
