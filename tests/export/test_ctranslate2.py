@@ -53,7 +53,7 @@ def exported(request, tmp_path_factory):
     return Translator([bundle]), Translator.load(folder, engine="ctranslate2"), found
 
 
-def test_greedy_translations_scores_and_alignments_are_ours(exported):
+def test_greedy_translations_scores_and_alignments_equal_torch(exported):
     ours, theirs, found = exported
     assert (found.segments, found.greedy) == (12, 1.0)
     assert found.log_probability < TOLERANCE
@@ -68,7 +68,7 @@ def test_greedy_translations_scores_and_alignments_are_ours(exported):
             assert_float32_close(b.alignment, a.alignment)
 
 
-def test_beams_are_ranked_by_the_scores_that_we_give_them(exported):
+def test_beams_are_ranked_by_the_scores_of_torch(exported):
     ours, theirs, _ = exported
     search = BeamSearch(beam_size=4, n_best=3, length_penalty=0.7)
     found = list(theirs.translate(TEXTS, search=search, alignment=True))
@@ -97,7 +97,7 @@ def test_beams_are_ranked_by_the_scores_that_we_give_them(exported):
         GreedySearch(max_length_a=0.5, max_length_b=1, min_length_b=5),
     ],
 )
-def test_what_shares_a_batch_matters_to_nobody(exported, search):
+def test_translations_by_ctranslate2_do_not_depend_on_the_batch(exported, search):
     _, theirs, _ = exported
     together = theirs.translate_window(TEXTS, search=search)
     assert not all(one.finished for one in together)
@@ -109,7 +109,7 @@ def test_what_shares_a_batch_matters_to_nobody(exported, search):
         assert len({tuple(c.tokens) for c in found.nbest}) == len(found.nbest)
 
 
-def test_options_of_a_search_take_effect(exported):
+def test_search_options_take_effect_in_ctranslate2(exported):
     _, theirs, _ = exported
     options = {"no_repeat_ngram": 2, "suppress_unknown": True, "min_length_b": 4, "max_length_a": 0.0}
     for search in (GreedySearch(max_length_b=7, **options), BeamSearch(max_length_b=7, beam_size=3, **options)):
@@ -131,7 +131,7 @@ def test_options_of_a_search_take_effect(exported):
         (BeamSearch(min_length_a=0.1), "min_length_a"),
     ],
 )
-def test_what_ctranslate2_cannot_search_is_refused(search, message):
+def test_search_that_ctranslate2_lacks_is_refused(search, message):
     with pytest.raises(UserError, match=message):
         decoding_options(search)
 
@@ -144,13 +144,13 @@ def test_what_ctranslate2_cannot_search_is_refused(search, message):
         ({"window": 3}, "window"),
     ],
 )
-def test_transformers_that_cannot_be_expressed_are_refused(tmp_path, changes, message):
+def test_export_of_an_inexpressible_transformer_is_refused(tmp_path, changes, message):
     with pytest.raises(UserError, match=message):
         export_ctranslate2(talkative(changes), tmp_path / "model")
     assert not list(tmp_path.iterdir())
 
 
-def test_other_models_are_refused(tmp_path):
+def test_export_of_another_model_or_quantization_is_refused(tmp_path):
     with pytest.raises(UserError, match="model=transformer only"):
         export_ctranslate2(tiny.bundle(tiny.BAHDANAU), tmp_path / "model")
     with pytest.raises(UserError, match="quantization='int3'"):
@@ -158,7 +158,7 @@ def test_other_models_are_refused(tmp_path):
 
 
 @pytest.mark.slow
-def test_quantised_weights_are_smaller_and_their_agreement_is_told(tmp_path, monkeypatch):
+def test_quantized_export_is_smaller_and_reports_its_agreement(tmp_path, monkeypatch):
     bundle = talkative({"width": 64, "feedforward_width": 128})
     before = {name: value.clone() for name, value in bundle.model.state_dict().items()}
     monkeypatch.setattr(exporter, "POSITIONS", 200)
@@ -181,7 +181,7 @@ def weights_size(folder):
     return (folder / "model.bin").stat().st_size - 4 * 64 * exporter.POSITIONS
 
 
-def test_an_export_that_does_not_agree_is_not_kept(tmp_path, monkeypatch):
+def test_export_that_does_not_agree_is_not_kept(tmp_path, monkeypatch):
     right = exporter.position_vectors
     monkeypatch.setattr(exporter, "position_vectors", lambda embed: right(embed)[1:])
     with pytest.raises(UserError, match="does not agree"):
@@ -189,14 +189,14 @@ def test_an_export_that_does_not_agree_is_not_kept(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_sample_must_hold_text(tmp_path):
+def test_blank_sample_is_refused(tmp_path):
     with pytest.raises(UserError, match="sample"):
         export_ctranslate2(talkative({}), tmp_path / "model", sample=["", "  "])
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
-def test_the_export_is_tried_by_the_bundle_s_own_search(tmp_path):
+def test_export_is_verified_with_the_search_of_the_bundle(tmp_path):
     bundle = talkative({})
     for number, (search, told) in enumerate(
         [
@@ -215,14 +215,14 @@ def test_the_export_is_tried_by_the_bundle_s_own_search(tmp_path):
 
 
 @pytest.mark.parametrize("sample", [None, [" ".join(["a cat"] * count) for count in range(1, 40)]])
-def test_a_sample_leaves_room_for_the_longest_translation(sample):
+def test_sample_leaves_room_for_the_longest_translation(sample):
     chosen = sample_ids(talkative({}), sample, 40)
     longest = 2 * (max(map(len, chosen)) + 1) + 10
     assert 30 < longest <= 40
     assert max(map(len, sample_ids(talkative({}), sample))) > max(map(len, chosen))
 
 
-def test_a_difference_that_is_no_number_counts_as_infinite():
+def test_difference_that_is_not_finite_counts_as_infinite():
     class Engine:
         def __init__(self, *values):
             self.values = list(values)
@@ -241,7 +241,7 @@ def test_a_difference_that_is_no_number_counts_as_infinite():
         assert found.log_probability == math.inf and not found.agrees
 
 
-def test_positions_are_never_exceeded(tmp_path):
+def test_translations_by_ctranslate2_stay_within_the_positions(tmp_path):
     export_ctranslate2(talkative({"positions": "learned", "maximum_positions": 40}), tmp_path / "model", sample=SAMPLE)
     translator, text = Translator.load(tmp_path / "model"), " ".join(TEXTS)
     (one,) = translator.translate(text, search=GreedySearch(max_length_a=9, min_length_b=60))
@@ -251,7 +251,7 @@ def test_positions_are_never_exceeded(tmp_path):
         list(translator.score([text], ["the cat"]))
 
 
-def test_a_search_that_it_does_not_have_is_refused_before_anything_is_written(exported, tmp_path):
+def test_unavailable_search_is_refused_before_anything_is_written(exported, tmp_path):
     theirs = exported[1]
     (tmp_path / "in.txt").write_text("the cat\n")
     (tmp_path / "out.txt").write_text("kept\n")
@@ -260,12 +260,12 @@ def test_a_search_that_it_does_not_have_is_refused_before_anything_is_written(ex
     assert (tmp_path / "out.txt").read_text() == "kept\n"
 
 
-def test_forced_prefixes_are_refused(exported):
+def test_prefixes_with_ctranslate2_are_refused(exported):
     with pytest.raises(UserError, match="prefixes"):
         list(exported[1].translate(["the cat"], prefixes=["a"]))
 
 
-def test_what_is_no_export_or_a_broken_one(tmp_path):
+def test_load_of_another_folder_or_a_broken_export_is_refused(tmp_path):
     bundle = talkative({})
     bundle.save(tmp_path / "bundle")
     export_ctranslate2(bundle, tmp_path / "export", sample=SAMPLE)
@@ -305,14 +305,14 @@ def test_what_is_no_export_or_a_broken_one(tmp_path):
         Translator.load(tmp_path / "export")
 
 
-def test_without_ctranslate2(tmp_path, monkeypatch):
+def test_export_without_ctranslate2_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(UserError, match=r"pip install 'seq2seq\[ctranslate2\]'"):
         export_ctranslate2(talkative({}), tmp_path / "model")
 
 
 @pytest.mark.slow
-def test_from_the_command_line(tmp_path, capsys):
+def test_export_command_writes_a_verified_ctranslate2_export(tmp_path, capsys):
     bundle = talkative({})
     bundle.save(tmp_path / "run" / "bundle")
     (tmp_path / "run" / "metrics.json").write_text('{"training": {}, "splits": {}}')

@@ -98,7 +98,7 @@ def translations(translator, search):
 
 
 @pytest.mark.slow
-def test_every_search_finds_what_it_finds_with_torch(exported):
+def test_searches_over_an_onnx_export_equal_those_with_torch(exported):
     bundle, folder, found, _ = exported
     assert (found.segments, found.greedy, found.own) == (8, 1.0, 1.0)
     assert found.log_probability < TOLERANCE
@@ -122,7 +122,7 @@ def test_every_search_finds_what_it_finds_with_torch(exported):
 
 
 @pytest.mark.slow
-def test_what_lies_in_the_folder(exported):
+def test_onnx_export_describes_its_graphs(exported):
     bundle, folder, _, limits = exported
     description = json.loads((folder / "onnx.json").read_text())
     assert description["limits"] == limits
@@ -147,7 +147,7 @@ def test_what_lies_in_the_folder(exported):
 
 
 @pytest.mark.slow
-def test_the_card_s_example_translates_with_onnx_runtime_alone(exported, monkeypatch, capsys):
+def test_example_of_the_card_translates_with_onnx_runtime_alone(exported, monkeypatch, capsys):
     bundle, folder, _, _ = exported
     (example,) = re.findall(r"(?s)```python\n(import numpy.*?)```", (folder / "README.md").read_text())
     assert "torch" not in example and "seq2seq" not in example
@@ -160,7 +160,7 @@ def test_the_card_s_example_translates_with_onnx_runtime_alone(exported, monkeyp
 
 
 @pytest.mark.slow
-def test_limits_split_sources_and_end_outputs(exported):
+def test_limits_of_an_onnx_export_split_sources_and_end_outputs(exported):
     _, folder, _, limits = exported
     long = "a cat " * 40
     translator = Translator.load(folder)
@@ -175,7 +175,7 @@ def test_limits_split_sources_and_end_outputs(exported):
 
 
 @pytest.mark.slow
-def test_a_description_of_other_graphs_is_refused(exported, tmp_path):
+def test_load_with_a_description_of_other_graphs_is_refused(exported, tmp_path):
     _, folder, _, _ = exported
     shutil.copytree(folder, tmp_path / "model")
     whole = (folder / "onnx.json").read_text()
@@ -209,7 +209,7 @@ def test_a_description_of_other_graphs_is_refused(exported, tmp_path):
 
 
 @pytest.mark.slow
-def test_an_export_that_does_not_agree_is_not_kept(exported, tmp_path, monkeypatch):
+def test_export_that_does_not_agree_is_not_kept(exported, tmp_path, monkeypatch):
     """Graphs of other weights in place of the model's own."""
     bundle, folder, _, _ = exported
 
@@ -227,7 +227,7 @@ def test_an_export_that_does_not_agree_is_not_kept(exported, tmp_path, monkeypat
 
 
 @pytest.mark.slow
-def test_from_the_command_line(tmp_path, capsys):
+def test_export_command_writes_a_verified_onnx_export(tmp_path, capsys):
     bundle = talkative(CONVOLUTIONAL, True, 2.0)
     bundle.save(tmp_path / "run" / "bundle")
     (tmp_path / "run" / "metrics.json").write_text('{"training": {}, "splits": {}}')
@@ -263,7 +263,7 @@ def test_from_the_command_line(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_a_graph_that_holds_for_some_lengths_only_is_refused(tmp_path):
+def test_graph_for_some_lengths_only_is_refused(tmp_path):
     class Guarded(nn.Module):
         def forward(self, *inputs):
             return (inputs[0] * 2 if inputs[0].shape[0] > 4 else inputs[0],)
@@ -283,7 +283,7 @@ def test_a_graph_that_holds_for_some_lengths_only_is_refused(tmp_path):
 @pytest.mark.parametrize(
     "model", [tiny.RNN, tiny.BAHDANAU, CONDITIONAL, MARGINAL, {**tiny.TRANSFORMER, "positions": "rotary"}]
 )
-def test_a_step_is_traced_for_all_lengths(model):
+def test_traced_step_equals_the_model_for_all_lengths(model):
     """Those that no test above exports whole."""
     model = talkative(model).model
     layout = Layout.of(model)
@@ -307,7 +307,7 @@ def test_a_step_is_traced_for_all_lengths(model):
 
 
 @pytest.mark.parametrize("layer", [GRULayer(3, 4), LSTMLayer(3, 4)])
-def test_a_recurrent_layer_is_one_node(layer):
+def test_recurrent_node_equals_its_layer(layer):
     layer.eval().requires_grad_(False)
     inputs, mask = torch.randn(3, 6, 3), torch.arange(6) < torch.tensor([[6], [2], [4]])
     wanted, final = layer(inputs, None, mask)
@@ -329,7 +329,7 @@ def test_a_recurrent_layer_is_one_node(layer):
 
 
 @pytest.mark.parametrize("window", [None, 0, 1, 4])
-def test_the_cache_of_graphs_is_the_decoder_s(window):
+def test_graph_cache_equals_the_cache_of_the_decoder(window):
     draw = torch.Generator().manual_seed(1)
     ours = KeyValueCache.start(2, 3, 2, 4, like=torch.zeros(1))
     theirs = GraphCache.of(ours)
@@ -369,7 +369,7 @@ def test_states_become_named_tensors_and_back():
 
 
 @pytest.mark.parametrize("library", ["onnxscript", "onnxruntime"])
-def test_without_a_library(tmp_path, monkeypatch, library):
+def test_export_without_a_library_names_the_extra(tmp_path, monkeypatch, library):
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(UserError, match=r"pip install 'seq2seq\[onnx\]'"):
         export_onnx(talkative(tiny.RNN), tmp_path / "model")

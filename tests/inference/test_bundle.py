@@ -45,7 +45,7 @@ def outputs(bundle):
 
 @pytest.mark.parametrize("model", [tiny.TRANSFORMER, tiny.BAHDANAU, tiny.RNN], ids=["transformer", "bahdanau", "rnn"])
 @pytest.mark.parametrize("joint", [True, False])
-def test_a_saved_bundle_translates_as_before(model, joint, tmp_path):
+def test_bundle_saved_and_loaded_translates_the_same(model, joint, tmp_path):
     bundle = tiny.bundle(model, pair=tiny.tokenizers(joint))
     bundle.save(tmp_path / "bundle")
     assert outputs(load_bundle(tmp_path / "bundle")) == outputs(bundle)
@@ -59,7 +59,7 @@ def test_a_saved_bundle_translates_as_before(model, joint, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
 
 
-def test_saving_again_replaces_the_folder(tmp_path):
+def test_save_over_an_older_bundle_replaces_it(tmp_path):
     tiny.bundle(tiny.RNN).save(tmp_path / "bundle")
     (tmp_path / "bundle" / "stray").write_text("old")
     tiny.bundle(seed=5).save(tmp_path / "bundle")
@@ -69,7 +69,7 @@ def test_saving_again_replaces_the_folder(tmp_path):
 
 
 @pytest.mark.parametrize("mask", [0o077, 0o002])
-def test_a_folder_has_the_permissions_that_the_umask_leaves(mask, tmp_path):
+def test_new_folder_has_the_permissions_of_the_umask(mask, tmp_path):
     before = os.umask(mask)
     try:
         with new_folder(tmp_path / "bundle"):
@@ -79,7 +79,7 @@ def test_a_folder_has_the_permissions_that_the_umask_leaves(mask, tmp_path):
     assert (tmp_path / "bundle").stat().st_mode & 0o777 == 0o777 & ~mask
 
 
-def test_a_failed_save_leaves_the_old_bundle(tmp_path, monkeypatch):
+def test_failed_save_leaves_the_older_bundle(tmp_path, monkeypatch):
     tiny.bundle(tiny.RNN).save(tmp_path / "bundle")
     monkeypatch.setattr("seq2seq.inference.bundle.model_card", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -104,7 +104,7 @@ def checkpoint_of(bundle):
     }
 
 
-def test_run_folder_and_checkpoint(tmp_path):
+def test_load_bundle_of_a_run_takes_its_bundle_else_its_checkpoint(tmp_path):
     bundle = tiny.bundle()
     run = tmp_path / "run"
     (run / "checkpoints").mkdir(parents=True)
@@ -117,7 +117,7 @@ def test_run_folder_and_checkpoint(tmp_path):
     assert outputs(load_bundle(run)) == outputs(tiny.bundle(seed=5))
 
 
-def test_the_card_tells_what_is_known(tmp_path):
+def test_card_states_known_metrics(tmp_path):
     metrics = {
         "data": "multi30k",
         "training": {"updates": 1200, "epochs": 3.5, "seconds": 1800},
@@ -167,7 +167,7 @@ def test_the_card_tells_what_is_known(tmp_path):
         lambda c: c["model"].update(layers=2),
     ],
 )
-def test_hostile_or_wrong_configs_are_refused(copy, change):
+def test_load_bundle_with_a_hostile_or_wrong_config_is_refused(copy, change):
     edit(copy, change)
     with pytest.raises(UserError):
         load_bundle(copy)
@@ -185,7 +185,7 @@ def test_hostile_or_wrong_configs_are_refused(copy, change):
     ],
     ids=str,
 )
-def test_a_config_that_asks_for_more_than_the_weights_hold_is_refused_before_it_gets_it(copy, options):
+def test_load_bundle_with_a_config_larger_than_its_weights_is_refused_before_memory_is_taken(copy, options):
     model = options if "_target_" in options else {**tiny.TRANSFORMER, **options}
     edit(copy, lambda config: config.update(model=model))
     with pytest.raises(UserError, match="bundle: model: the configured model is larger than its weights"):
@@ -193,7 +193,7 @@ def test_a_config_that_asks_for_more_than_the_weights_hold_is_refused_before_it_
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_an_allowance_counts_every_tensor_of_a_model(name, build_model):
+def test_allowance_counts_every_tensor_of_a_model(name, build_model):
     weights = list(build_model(name).parameters())
     with Allowance(weights) as allowance:
         build_model(name)
@@ -213,7 +213,7 @@ def test_an_allowance_counts_every_tensor_of_a_model(name, build_model):
         "[" * 500,
     ],
 )
-def test_configs_that_are_not_plain_yaml_are_refused(copy, text):
+def test_load_bundle_with_a_config_that_is_not_plain_yaml_is_refused(copy, text):
     (copy / "config.yaml").write_text(text)
     with pytest.raises(UserError):
         load_bundle(copy)
@@ -245,13 +245,13 @@ def first(weights):
         rewrite(lambda weights: weights.update({first(weights): torch.ones(2, 2, 2)})),
     ],
 )
-def test_damaged_or_foreign_weights_are_refused(copy, damage):
+def test_load_bundle_with_damaged_or_foreign_weights_is_refused(copy, damage):
     damage(copy / "model.safetensors")
     with pytest.raises(UserError, match="bundle"):
         load_bundle(copy)
 
 
-def test_damaged_tokenizer_is_refused(copy):
+def test_load_bundle_with_a_damaged_tokenizer_is_refused(copy):
     (copy / "tokenizer.model").write_bytes(b"no model")
     with pytest.raises(UserError):
         load_bundle(copy)
@@ -265,7 +265,7 @@ class Evil:
         return open, (self.path, "w")
 
 
-def test_a_checkpoint_that_would_run_code_is_refused(tmp_path):
+def test_load_bundle_of_a_checkpoint_that_would_run_code_is_refused(tmp_path):
     torch.save({"state_dict": {}, "seq2seq": Evil(str(tmp_path / "pwned"))}, tmp_path / "evil.ckpt")
     with pytest.raises(UserError):
         load_bundle(tmp_path / "evil.ckpt")
@@ -303,7 +303,7 @@ ENDLESS.append(ENDLESS)
         lambda c: c["seq2seq"]["config"].update(search={"_target_": "seq2seq.search.BeamSearch", "beam_size": 0}),
     ],
 )
-def test_damaged_checkpoints_are_refused_by_name(tmp_path, damage):
+def test_load_bundle_of_a_damaged_checkpoint_names_it(tmp_path, damage):
     checkpoint = checkpoint_of(tiny.bundle())
     damage(checkpoint)
     torch.save(checkpoint, tmp_path / "last.ckpt")
@@ -311,7 +311,7 @@ def test_damaged_checkpoints_are_refused_by_name(tmp_path, damage):
         load_bundle(tmp_path / "last.ckpt")
 
 
-def test_paths_that_are_no_checkpoint(tmp_path):
+def test_load_bundle_of_another_path_names_it(tmp_path):
     (tmp_path / "notes.ckpt").write_text("hello")
     torch.save({"state_dict": {}}, tmp_path / "other.ckpt")
     for path in (tmp_path, tmp_path / "none", tmp_path / "notes.ckpt", tmp_path / "other.ckpt"):
@@ -319,12 +319,12 @@ def test_paths_that_are_no_checkpoint(tmp_path):
             load_bundle(path)
 
 
-def test_only_this_packages_parts_are_built():
+def test_build_of_a_plain_node_or_a_known_target_succeeds():
     score = build({"_target_": "seq2seq.attention.DotScore"}, "x")
     assert type(score).__name__ == "DotScore"
     assert build({"a": [1, {"b": None}]}, "x") == {"a": [1, {"b": None}]}
 
 
-def test_config_is_plain(saved):
+def test_saved_config_is_plain(saved):
     config = yaml.safe_load((saved / "config.yaml").read_text())
     assert json.loads(json.dumps(config)) == config == Bundle.load(saved).config

@@ -69,7 +69,7 @@ def is_text(data: bytes) -> bool:
     st.booleans(),
     st.sampled_from(["text", "jsonl"]),
 )
-def test_as_many_lines_out_as_in(translator, lines, ended, output_format):
+def test_translate_lines_of_any_bytes_writes_as_many_lines(translator, lines, ended, output_format):
     data = b"\n".join(lines) + (b"\n" if ended else b"")
     assume(is_text(data))
     output, report = run(translator, data, search=QUICK, output_format=output_format)
@@ -81,21 +81,21 @@ def test_as_many_lines_out_as_in(translator, lines, ended, output_format):
         assert [record["line"] for record in records] == list(range(len(records)))
 
 
-def test_lines_are_translated_as_texts_are(translator):
+def test_translate_lines_equals_translate(translator):
     data = "\ufeff".encode() + "\r\n".join(TEXTS).encode()
     output, report = run(translator, data)
     assert output.decode().splitlines() == [t.text for t in translator.translate(TEXTS)]
     assert (report.lines, report.blank, report.invalid) == (30, 0, 0)
 
 
-def test_lines_without_a_known_character_are_counted(translator):
+def test_translate_lines_without_a_known_character_counts_them(translator):
     lines = ["the cat", "\u4f60\u597d", "\u200b", "a \u4f60", " "]
     _, report = run(translator, "\n".join(lines).encode(), search=QUICK)
     assert (report.unknown, report.blank) == (2, 1)
     assert "2 lines had no character that the tokenizer knows, so the translation means nothing" in report.notes()
 
 
-def test_what_a_user_should_know_is_counted(translator):
+def test_translate_lines_counts_unusual_lines(translator):
     lines = [b"the cat", b"", b"\t ", b"caf\xe9 house", b"\xff", b"the red dog. " * 100, b"a"]
     _, report = run(translator, b"\n".join(lines), search=QUICK)
     assert (report.lines, report.blank, report.invalid, report.split, report.truncated) == (7, 2, 2, 1, 0)
@@ -109,7 +109,7 @@ def test_what_a_user_should_know_is_counted(translator):
     assert (report.split, report.truncated) == (0, 1)
 
 
-def test_json_lines_hold_everything(translator):
+def test_translate_lines_as_json_has_all_of_a_translation(translator):
     output, _ = run(translator, "\n".join(TEXTS).encode(), output_format="jsonl", n_best=2)
     wanted = list(translator.translate(TEXTS, n_best=2, alignment=True))
     for line, one in zip(output.splitlines(), wanted, strict=True):
@@ -126,14 +126,14 @@ def test_json_lines_hold_everything(translator):
             assert sum(row) == pytest.approx(1, abs=0.01)
 
 
-def test_unknown_format(translator):
+def test_translate_lines_in_an_unknown_format_is_refused(translator):
     with pytest.raises(UserError, match="format"):
         run(translator, b"a\n", output_format="xml")
 
 
 @pytest.mark.parametrize("kept", [0, 1, 13, 29, 30])
 @pytest.mark.parametrize("half", [b"", b"a half-written li"])
-def test_resuming_gives_the_same_file(translator, tmp_path, kept, half):
+def test_resume_after_any_line_gives_the_same_file(translator, tmp_path, kept, half):
     source, output = tmp_path / "in.txt", tmp_path / "out.txt"
     source.write_text("\n".join(TEXTS) + "\n")
     translate_file(translator, source, output)
@@ -147,7 +147,7 @@ def test_resuming_gives_the_same_file(translator, tmp_path, kept, half):
 
 
 @pytest.mark.parametrize("search", [GreedySearch(coverage_penalty=0.2), {"coverage_penalty": 0.2}, "gready"])
-def test_a_search_that_cannot_be_leaves_an_older_output_alone(tmp_path, search):
+def test_translate_file_with_an_impossible_search_leaves_an_older_output(tmp_path, search):
     translator, source, output = Translator([tiny.bundle(tiny.RNN)]), tmp_path / "in.txt", tmp_path / "out.txt"
     source.write_text("the cat\n")
     output.write_text("kept\n")
@@ -156,7 +156,7 @@ def test_a_search_that_cannot_be_leaves_an_older_output_alone(tmp_path, search):
     assert output.read_text() == "kept\n"
 
 
-def test_resuming_needs_an_output(translator, tmp_path):
+def test_resume_without_an_output_is_refused(translator, tmp_path):
     with pytest.raises(UserError, match="output"):
         translate_file(translator, tmp_path / "in.txt", None, resume=True)
     with pytest.raises(UserError, match=r"in\.txt"):
@@ -164,7 +164,7 @@ def test_resuming_needs_an_output(translator, tmp_path):
 
 
 @pytest.mark.parametrize("count", [1, 3, 40])
-def test_shards_join_to_the_whole(translator, tmp_path, count):
+def test_joined_shards_equal_the_whole(translator, tmp_path, count):
     source = tmp_path / "in.txt"
     source.write_text("\n".join(TEXTS) + "\n")
     translate_file(translator, source, tmp_path / "whole.txt")
@@ -177,7 +177,7 @@ def test_shards_join_to_the_whole(translator, tmp_path, count):
     assert (tmp_path / "joined.txt").read_bytes() == (tmp_path / "whole.txt").read_bytes()
 
 
-def test_an_unfinished_shard_is_not_joined(tmp_path):
+def test_join_with_an_unfinished_shard_is_refused(tmp_path):
     for broken in (b"1\n", b"1\n4", b"1\n4\n7\n10\n"):
         for name, text in (("a", b"0\n3\n6\n"), ("b", broken), ("c", b"2\n5\n8\n")):
             (tmp_path / name).write_bytes(text)
@@ -187,12 +187,12 @@ def test_an_unfinished_shard_is_not_joined(tmp_path):
 
 
 @pytest.mark.parametrize(("index", "count"), [(-1, 2), (2, 2), (0, 0)])
-def test_wrong_shards(index, count):
+def test_shard_outside_its_count_is_refused(index, count):
     with pytest.raises(UserError, match="shard"):
         Shard(index, count)
 
 
-def test_a_pipe_is_answered_while_it_is_open(translator):
+def test_translate_lines_of_an_open_pipe_answers_each_line(translator):
     """What `tail -f | seq2seq translate` needs: each line's translation comes before the next line is written."""
     in_read, in_write = os.pipe()
     out_read, out_write = os.pipe()
@@ -211,7 +211,7 @@ def test_a_pipe_is_answered_while_it_is_open(translator):
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.binary(max_size=200).map(lambda line: line.replace(b"\n", b"")), max_size=60), st.integers(1, 80))
-def test_pipes_lose_no_line(lines, size):
+def test_line_windows_of_a_pipe_have_every_line(lines, size):
     data = b"\n".join(lines)
     assume(is_text(data))
     read, write = os.pipe()
@@ -227,13 +227,13 @@ def test_pipes_lose_no_line(lines, size):
     assert all(0 < len(window) <= size for window in found)
 
 
-def test_progress_is_told(translator):
+def test_translate_lines_reports_progress_after_each_window(translator):
     seen = []
     run(translator, "\n".join(TEXTS).encode(), progress=lambda report: seen.append(report.lines))
     assert seen == [8, 16, 24, 30]
 
 
-def test_a_closed_pipe_reaches_the_caller(translator):
+def test_translate_lines_into_a_closed_pipe_raises_its_error(translator):
     read, write = os.pipe()
     os.close(read)
     with pytest.raises(BrokenPipeError), os.fdopen(write, "wb", buffering=0) as output:
@@ -244,7 +244,7 @@ COMPRESS = {"gz": gzip.compress, "xz": lzma.compress, "zst": zstandard.compress}
 
 
 @pytest.mark.parametrize("kind", COMPRESS)
-def test_compressed_file_is_translated_as_its_text(kind, translator, tmp_path):
+def test_translate_file_of_compressed_text_equals_that_of_the_text(kind, translator, tmp_path):
     text = "".join(f"{line}\n" for line in TEXTS).encode()
     (tmp_path / "in.txt").write_bytes(text)
     (tmp_path / "in").write_bytes(COMPRESS[kind](text))
@@ -262,7 +262,7 @@ def test_compressed_file_is_translated_as_its_text(kind, translator, tmp_path):
         (bz2.compress(b"the cat\n"), "bzip2"),
     ],
 )
-def test_file_in_another_format_is_refused(content, message, translator, tmp_path):
+def test_translate_file_of_another_format_is_refused(content, message, translator, tmp_path):
     (tmp_path / "in").write_bytes(content)
     (tmp_path / "out").write_text("kept\n")
     with pytest.raises(UserError, match=f"{tmp_path / 'in'}.* {message}"):
@@ -274,7 +274,7 @@ def test_file_in_another_format_is_refused(content, message, translator, tmp_pat
     ("content", "message"),
     [(gzip.compress(b"the cat\n", mtime=0), "compressed with gzip"), ("the cat\n".encode("utf-16"), "UTF-16")],
 )
-def test_pipe_in_another_format_is_refused(content, message):
+def test_line_windows_of_a_pipe_in_another_format_are_refused(content, message):
     read, write = os.pipe()
     os.write(write, content)
     os.close(write)
@@ -283,7 +283,7 @@ def test_pipe_in_another_format_is_refused(content, message):
 
 
 @pytest.mark.parametrize(("before", "after"), [("text", "jsonl"), ("jsonl", "text")])
-def test_resuming_in_another_format_is_refused(before, after, translator, tmp_path):
+def test_resume_in_another_format_is_refused(before, after, translator, tmp_path):
     (tmp_path / "in.txt").write_text("\n".join(TEXTS[:2]))
     translate_file(translator, tmp_path / "in.txt", tmp_path / "out", output_format=before)
     kept = (tmp_path / "out").read_bytes()
@@ -294,14 +294,14 @@ def test_resuming_in_another_format_is_refused(before, after, translator, tmp_pa
 
 
 @pytest.mark.parametrize("content", ["", "half a li"])
-def test_resuming_an_output_without_a_whole_line_takes_any_format(content, translator, tmp_path):
+def test_resume_of_an_output_without_a_whole_line_takes_any_format(content, translator, tmp_path):
     (tmp_path / "in.txt").write_text("\n".join(TEXTS[:2]))
     (tmp_path / "out").write_text(content)
     translate_file(translator, tmp_path / "in.txt", tmp_path / "out", output_format="jsonl", resume=True)
     assert [json.loads(line)["line"] for line in (tmp_path / "out").read_text().splitlines()] == [0, 1]
 
 
-def test_resuming_another_shard_is_refused(translator, tmp_path):
+def test_resume_of_another_shard_is_refused(translator, tmp_path):
     (tmp_path / "in.txt").write_text("\n".join(TEXTS[:6]))
     options = {"output_format": "jsonl", "search": QUICK}
     translate_file(translator, tmp_path / "in.txt", tmp_path / "out", shard=Shard(1, 2), **options)
@@ -309,14 +309,14 @@ def test_resuming_another_shard_is_refused(translator, tmp_path):
         translate_file(translator, tmp_path / "in.txt", tmp_path / "out", shard=Shard(0, 2), resume=True, **options)
 
 
-def test_resuming_what_is_no_text_is_refused(translator, tmp_path):
+def test_resume_of_binary_data_is_refused(translator, tmp_path):
     (tmp_path / "in.txt").write_text("\n".join(TEXTS[:2]))
     (tmp_path / "out").write_bytes(b"\x1f\x8b\n")
     with pytest.raises(UserError, match="is not UTF-8 text"):
         translate_file(translator, tmp_path / "in.txt", tmp_path / "out", resume=True)
 
 
-def test_shards_of_several_formats_are_not_joined(tmp_path):
+def test_join_of_shards_in_several_formats_is_refused(tmp_path):
     (tmp_path / "a").write_text("a cat\n")
     (tmp_path / "b").write_text('{"line": 1, "text": "a", "score": -1.0}\n')
     with pytest.raises(UserError, match="some contain text, others JSON lines"):

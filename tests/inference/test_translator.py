@@ -36,20 +36,20 @@ def facts(translations):
     return [(t.text, float32_approx(t.score), t.tokens) for t in translations]
 
 
-def test_public_name():
+def test_translator_is_a_name_of_the_package():
     import seq2seq
 
     assert seq2seq.Translator is Translator
 
 
 @pytest.mark.parametrize("search", [None, GreedySearch(), Sampling(n_best=2, max_length_a=1.0)])
-def test_neither_batches_nor_windows_matter(bundle, translator, search):
+def test_translations_do_not_depend_on_batches_or_windows(bundle, translator, search):
     expected = facts(translator.translate(TEXTS, search=search))
     for batching in (Batching(max_tokens=1), Batching(max_tokens=30, window=7), Batching(window=1)):
         assert facts(Translator([bundle], batching=batching).translate(TEXTS, search=search)) == expected
 
 
-def test_todays_bundle_translates_tomorrow(translator):
+def test_kept_bundle_translates_as_when_it_was_written(translator):
     """The kept bundle was written by tiny.py and is never written again unless its format changes."""
     expected = [json.loads(line) for line in (KEPT / "expected.jsonl").read_text(encoding="utf-8").splitlines()]
     found = translator.translate([one["source"] for one in expected])
@@ -58,14 +58,14 @@ def test_todays_bundle_translates_tomorrow(translator):
         assert translation.score == float32_approx(one["score"])
 
 
-def test_order_alone(translator):
+def test_translations_come_in_the_order_of_their_texts(translator):
     together = list(translator.translate(TEXTS))
     assert len({t.text for t in together}) > 10
     for place in (0, 7, 31):
         assert facts(translator.translate(TEXTS[place])) == facts([together[place]])
 
 
-def test_endless_input(translator):
+def test_translate_of_endless_texts_is_lazy(translator):
     asked = 0
 
     def texts():
@@ -79,7 +79,7 @@ def test_endless_input(translator):
     assert asked <= 64 + 128
 
 
-def test_what_comes_back(translator):
+def test_translation_has_candidates_and_alignments(translator):
     (one,) = translator.translate(TEXTS[:1], n_best=3, alignment=True)
     assert len(one.nbest) == 3
     assert one.text == one.nbest[0].text
@@ -93,13 +93,13 @@ def test_what_comes_back(translator):
     assert next(translator.translate(TEXTS[:1])).alignment is None
 
 
-def test_blank_texts_never_meet_the_model(translator, monkeypatch):
+def test_blank_texts_are_translated_without_the_model(translator, monkeypatch):
     texts = ["", " ", "\t", "\u00a0 \u3000", "\n"]
     monkeypatch.setattr(translator.engine, "models", None)
     assert [(t.text, t.parts, t.finished) for t in translator.translate(texts)] == [("", 0, True)] * 5
 
 
-def test_any_text_gives_one_translation():
+def test_any_text_gives_one_line():
     translator = Translator([tiny.bundle(tiny.TRANSFORMER, pair=tiny.tokenizers(byte_fallback=True))])
     texts = ["\x00\x01\x1b[0m", "😀👩‍👩‍👧", "שלום עולם", "a\rb\nc", "\udc80", "▁ ▅ <s> </s> <pad>", "the " * 700]
     found = list(translator.translate(texts, search=GreedySearch(max_length_a=0.1)))
@@ -107,7 +107,7 @@ def test_any_text_gives_one_translation():
     assert all("\n" not in one.text for one in found)
 
 
-def test_long_texts_are_split(bundle, translator):
+def test_long_text_is_split_and_joined(bundle, translator):
     text = " ".join(TEXTS[:12])
     small = Translator([bundle], batching=Batching(max_source_length=20))
     (one,) = small.translate(text, n_best=2, alignment=True)
@@ -131,7 +131,7 @@ def test_long_texts_are_split(bundle, translator):
     assert one.alignment.shape == (len(one.tokens), len(one.source_tokens))
 
 
-def test_the_joint_translations_of_parts_come_best_first(bundle):
+def test_joined_candidates_come_best_first(bundle):
     small = Translator([bundle], batching=Batching(max_source_length=12))
     for seed in range(4):
         (one,) = small.translate(" ".join(TEXTS[:4]), search=Sampling(n_best=6, temperature=3.0, seed=seed))
@@ -139,7 +139,7 @@ def test_the_joint_translations_of_parts_come_best_first(bundle):
         assert one.parts > 1 and ranks == sorted(ranks)
 
 
-def test_long_texts_are_truncated_on_request(bundle):
+def test_long_text_with_truncate_is_truncated(bundle):
     short = Translator([bundle], batching=Batching(max_source_length=20, long_lines="truncate"))
     (one,) = short.translate(" ".join(TEXTS[:12]))
     assert one.truncated
@@ -148,7 +148,7 @@ def test_long_texts_are_truncated_on_request(bundle):
 
 
 @pytest.mark.parametrize("wrong", ["gready", 5, GreedySearch, {"beams": 2}])
-def test_what_is_no_search_is_refused_at_once(bundle, translator, wrong):
+def test_wrong_search_is_refused_at_once(bundle, translator, wrong):
     calls = [
         lambda: Translator([bundle], search=wrong),
         lambda: next(translator.translate("a dog", search=wrong)),
@@ -162,7 +162,7 @@ def test_what_is_no_search_is_refused_at_once(bundle, translator, wrong):
         Translator([tiny.bundle(tiny.RNN)], {"coverage_penalty": 0.1})
 
 
-def test_a_search_by_name_or_by_options(bundle, translator):
+def test_search_by_name_or_options_equals_the_search_itself(bundle, translator):
     greedy = facts(translator.translate(TEXTS, search=GreedySearch()))
     assert facts(translator.translate(TEXTS, search="greedy")) == greedy
     assert facts(Translator([bundle], search="greedy").translate(TEXTS)) == greedy
@@ -173,13 +173,13 @@ def test_a_search_by_name_or_by_options(bundle, translator):
     assert one.score == pytest.approx(one.log_probability) != other.score
 
 
-def test_translations_with_attention_compare(translator):
+def test_translations_with_attention_are_comparable(translator):
     one, other = (translator.translate_window(TEXTS[:1], alignment=True) for _ in range(2))
     assert one == other
     assert Hypothesis([4], -1.0, -1.0, True, torch.ones(2, 1, 3)) == Hypothesis([4], -1.0, -1.0, True)
 
 
-def test_texts_before_a_failure_are_translated(translator):
+def test_translate_yields_the_texts_before_a_failure(translator):
     def texts():
         yield from TEXTS[:2]
         raise OSError("the source broke")
@@ -190,7 +190,7 @@ def test_texts_before_a_failure_are_translated(translator):
     assert facts(found) == facts(translator.translate(TEXTS[:2]))
 
 
-def test_prefixes(translator):
+def test_translations_begin_with_their_prefixes(translator):
     prefixes = ["the cat" if place % 3 else "" for place in range(len(TEXTS))]
     found = list(translator.translate(TEXTS, prefixes=prefixes))
     assert all(one.text.startswith(prefix) for one, prefix in zip(found, prefixes, strict=True))
@@ -209,7 +209,7 @@ def test_prefixes(translator):
 @pytest.mark.parametrize(
     "search", [None, BeamSearch(beam_size=2, length_penalty=0.5, normalization="gnmt", coverage_penalty=0.2)]
 )
-def test_scores_of_given_translations_are_those_of_the_search(translator, search):
+def test_score_of_a_found_translation_equals_that_of_the_search(translator, search):
     found = list(translator.translate(TEXTS, search=search))
     ended = [(text, one) for text, one in zip(TEXTS, found, strict=True) if one.finished]
     assert len(ended) > 5
@@ -220,7 +220,7 @@ def test_scores_of_given_translations_are_those_of_the_search(translator, search
         assert pair.log_probability == float32_approx(one.nbest[0].log_probability)
 
 
-def test_scoring_text_and_blank_lines(translator):
+def test_score_of_texts_blank_lines_and_unknown_tokens(translator):
     pairs = list(translator.score(["the cat.", "", "a dog"], ["a cat.", "the", ""]))
     assert [len(pair.token_log_probabilities) for pair in pairs] == [len(pair.tokens) + 1 for pair in pairs]
     assert all(pair.score < 0 for pair in pairs)
@@ -231,13 +231,13 @@ def test_scoring_text_and_blank_lines(translator):
             list(translator.score(["a"], [[piece]]))
 
 
-def test_scoring_tells_of_sources_that_would_be_split(bundle, caplog):
+def test_score_of_a_source_that_would_be_split_warns(bundle, caplog):
     small = Translator([bundle], batching=Batching(max_source_length=20))
     list(small.score([" ".join(TEXTS[:12]), "a dog"], ["the cat", "the"]))
     assert "1 sources are longer than 20 tokens" in caplog.text
 
 
-def test_a_blank_translation_of_a_blank_text_scores_as_in_translate(translator):
+def test_score_of_a_blank_pair_equals_that_of_translate(translator):
     found = list(translator.score(["the cat.", " ", "", "a dog"], ["a cat.", "", "", "the"]))
     alone = list(translator.score(["the cat.", "a dog"], ["a cat.", "the"]))
     assert [found[0].score, found[3].score] == [float32_approx(one.score) for one in alone]
@@ -261,7 +261,7 @@ def test_learned_positions_limit_parts_and_outputs(search):
 
 
 @pytest.mark.parametrize("side", ["source", "translation"])
-def test_a_pair_that_cannot_be_scored_is_named_by_its_number(side):
+def test_score_of_a_pair_that_is_too_long_names_its_number(side):
     model = {**tiny.TRANSFORMER, "positions": "learned", "maximum_positions": 12}
     translator = Translator([tiny.bundle(model)], batching=Batching(window=4))
     short, long = ["the"] * 12, ["the"] * 6 + [" ".join(TEXTS)] + ["the"] * 5
@@ -269,7 +269,7 @@ def test_a_pair_that_cannot_be_scored_is_named_by_its_number(side):
         list(translator.score(*((long, short) if side == "source" else (short, long))))
 
 
-def test_sampling_depends_on_the_sentence_number(translator):
+def test_sampling_depends_on_the_number_of_the_sentence(translator):
     search = Sampling(max_length_a=1.0, temperature=3.0, seed=4)
     first, second = translator.translate(["the cat sees a dog."] * 2, search=search)
     assert first.text != second.text
@@ -277,7 +277,7 @@ def test_sampling_depends_on_the_sentence_number(translator):
     assert again.text == second.text
 
 
-def test_ensembles_share_their_tokenizers():
+def test_ensemble_with_different_tokenizers_is_refused():
     pair = tiny.tokenizers()
     one, two = tiny.bundle(tiny.BAHDANAU, 1, pair), tiny.bundle(tiny.TRANSFORMER, 2, pair)
     mixed, single = Translator([one, two]), Translator([one])
@@ -290,7 +290,7 @@ def test_ensembles_share_their_tokenizers():
 @pytest.mark.parametrize(
     "error", [torch.OutOfMemoryError("out of memory"), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
 )
-def test_memory_that_runs_out_halves_the_batch(translator, monkeypatch, error):
+def test_batch_without_enough_memory_is_halved(translator, monkeypatch, error):
     expected = facts(translator.translate(TEXTS))
     from seq2seq.inference import engines as module
 
@@ -320,7 +320,7 @@ def test_memory_that_runs_out_halves_the_batch(translator, monkeypatch, error):
         assert found.token_log_probabilities == float32_approx(wanted.token_log_probabilities)
 
 
-def test_wrong_values(translator):
+def test_wrong_settings_of_a_translator_are_refused(translator):
     for wrong in ({"max_tokens": 0}, {"window": -1}, {"max_source_length": 0}, {"long_lines": "drop"}):
         with pytest.raises(UserError, match=next(iter(wrong))):
             Batching(**wrong)
@@ -334,14 +334,14 @@ def test_wrong_values(translator):
         Translator([])
 
 
-def test_batches_keep_the_budget():
+def test_batches_have_at_most_max_tokens():
     lengths = [3, 9, 1, 1, 4, 30, 2]
     found = list(batches(lengths, 10))
     assert sorted(place for batch in found for place in batch) == list(range(7))
     assert all(max(lengths[i] for i in batch) * len(batch) <= 10 or len(batch) == 1 for batch in found)
 
 
-def test_windows_grow():
+def test_growing_windows_double_up_to_their_size():
     assert [len(window) for window in growing_windows(range(500), 200)] == [64, 128, 200, 108]
     assert [len(window) for window in growing_windows(range(5), 2)] == [2, 2, 1]
 

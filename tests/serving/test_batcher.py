@@ -51,7 +51,7 @@ def texts(futures: list[Future]) -> list[str]:
     return [future.result(20).text for future in futures]
 
 
-def test_requests_are_gathered_and_each_gets_its_own(echo):
+def test_batcher_translates_requests_together_and_answers_each(echo):
     queue = batcher(echo, size=4, seconds=5)
     first, second = submit(queue, ["a", "b"], GREEDY, False), submit(queue, ["c", "d"], GREEDY, False)
     assert texts(first) == ["a", "b"]
@@ -60,7 +60,7 @@ def test_requests_are_gathered_and_each_gets_its_own(echo):
     queue.close()
 
 
-def test_requests_take_turns(echo):
+def test_batcher_takes_one_text_of_each_request_in_turn(echo):
     echo.gate.clear()
     queue = batcher(echo, size=2, seconds=0)
     busy = submit(queue, ["busy"], GREEDY, False)
@@ -72,13 +72,13 @@ def test_requests_take_turns(echo):
     queue.close()
 
 
-def test_a_lone_text_does_not_wait_for_ever(echo):
+def test_batcher_translates_a_lone_text_after_its_wait(echo):
     queue = batcher(echo, size=4, seconds=0.01)
     assert texts(submit(queue, ["a"], GREEDY, False)) == ["a"]
     queue.close()
 
 
-def test_different_options_go_separately(echo):
+def test_batcher_translates_different_options_separately(echo):
     queue = batcher(echo, size=4, seconds=5)
     asked = [
         submit(queue, ["a"], GREEDY, False),
@@ -95,21 +95,21 @@ def test_different_options_go_separately(echo):
     queue.close()
 
 
-def test_no_batch_exceeds_its_size(echo):
+def test_batch_has_at_most_its_number_of_texts(echo):
     queue = batcher(echo, size=3)
     assert texts(submit(queue, list("abcdefgh"), GREEDY, False)) == list("abcdefgh")
     assert [len(call[0]) for call in echo.calls] == [3, 3, 2]
     queue.close()
 
 
-def test_no_pass_exceeds_its_size_but_for_a_lone_text(echo):
+def test_pass_has_at_most_its_size_or_one_text(echo):
     queue = batcher(echo, size=6, seconds=5)
     assert texts(submit(queue, list("abcdef"), GREEDY, False, [4, 6, 1, 20, 9, 1])) == list("abcdef")
     assert [call[0] for call in echo.calls] == [["a", "b"], ["c"], ["d"], ["e", "f"]]
     queue.close()
 
 
-def test_one_bad_text_fails_alone(echo, caplog):
+def test_faulty_text_fails_alone(echo, caplog):
     queue = batcher(echo, size=3, seconds=5)
     good, bad, other = submit(queue, ["good", "bad", "other"], GREEDY, False)
     assert texts([good, other]) == ["good", "other"]
@@ -120,7 +120,7 @@ def test_one_bad_text_fails_alone(echo, caplog):
     queue.close()
 
 
-def test_a_full_queue_takes_nothing_of_a_request(echo):
+def test_full_queue_refuses_a_whole_request(echo):
     echo.gate.clear()
     queue = batcher(echo, size=1, seconds=0, capacity=3)
     busy = submit(queue, ["busy"], GREEDY, False)
@@ -136,7 +136,7 @@ def test_a_full_queue_takes_nothing_of_a_request(echo):
     queue.close()
 
 
-def test_cancelled_texts_are_left_out(echo):
+def test_canceled_text_is_not_translated(echo):
     echo.gate.clear()
     queue = batcher(echo, size=1, seconds=0)
     busy = submit(queue, ["busy"], GREEDY, False)
@@ -151,7 +151,7 @@ def test_cancelled_texts_are_left_out(echo):
     queue.close()
 
 
-def test_cancelled_texts_leave_their_places(echo):
+def test_canceled_texts_make_room_in_the_queue(echo):
     echo.gate.clear()
     queue = batcher(echo, size=1, seconds=0, capacity=10)
     busy = submit(queue, ["busy"], GREEDY, False)
@@ -167,7 +167,7 @@ def test_cancelled_texts_leave_their_places(echo):
     queue.close()
 
 
-def test_closing_does_nothing_that_nobody_wants(echo):
+def test_close_leaves_out_canceled_texts(echo):
     """Of three texts of one batch the first two fail together and would be tried alone, the third is next."""
     echo.gate.clear()
     queue = batcher(echo, size=3, seconds=5)
@@ -179,7 +179,7 @@ def test_closing_does_nothing_that_nobody_wants(echo):
     assert [call[0] for call in echo.calls] == [["bad", "a"]]
 
 
-def test_closing_finishes_what_was_taken_and_takes_no_more(echo):
+def test_close_finishes_accepted_texts_and_refuses_others(echo):
     echo.gate.clear()
     queue = batcher(echo, size=2)
     futures = submit(queue, list("abcde"), GREEDY, False)
@@ -196,7 +196,7 @@ def test_closing_finishes_what_was_taken_and_takes_no_more(echo):
 
 
 @pytest.mark.parametrize("values", [{"size": 0}, {"size": 1.5}, {"seconds": -1}, {"seconds": 60}])
-def test_impossible_batching(values):
+def test_impossible_batching_is_refused(values):
     (name,) = values
     with pytest.raises(UserError, match=f"batching.{name}"):
         Gathering(**values)

@@ -15,7 +15,7 @@ from seq2seq.serving.request_limits import Limits
 
 
 @pytest.mark.slow
-def test_long_bodies(models):
+def test_body_beyond_the_limit_is_answered_413(models):
     with running(models[:1], Limits(body=1000)) as url:
         assert ask(url, text="a" * 900).status_code == 200
         for size in (1001, 5_000, 50_000):
@@ -32,7 +32,7 @@ def test_long_bodies(models):
 
 
 @pytest.mark.slow
-def test_a_full_queue_and_the_time_limit(models):
+def test_full_queue_is_answered_429_and_the_time_limit_503(models):
     """The model is stuck: of 12 clients 3 or 4 fit into queue and model, and run out of time there."""
     gate = threading.Event()
 
@@ -60,7 +60,7 @@ def test_a_full_queue_and_the_time_limit(models):
         assert counted(url, "seq2seq_requests_total")["/translate", "429"] == statuses.count(429)
 
 
-def test_too_many_requests_at_once_are_told_so_and_counted(models):
+def test_too_many_requests_are_answered_503_and_counted(models):
     gate = threading.Event()
 
     def stuck(own, texts, **options):
@@ -84,7 +84,7 @@ def test_too_many_requests_at_once_are_told_so_and_counted(models):
         assert ask(url, text="a").status_code == 200
 
 
-def test_a_fault_is_answered_and_the_service_goes_on(models):
+def test_internal_error_is_answered_500_and_the_service_continues(models):
     def broken(own, texts, **options):
         if "bad" in texts:
             raise RuntimeError("secret detail")

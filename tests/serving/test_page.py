@@ -49,7 +49,7 @@ def translate(page: Chrome, sentence: str) -> None:
     ready(page)
 
 
-def test_every_model_translates_side_by_side(page, models):
+def test_page_shows_the_translations_of_all_models(page, models):
     translate(page, "the old cat sees a dog.")
     tops = set()
     for model in models:
@@ -61,7 +61,7 @@ def test_every_model_translates_side_by_side(page, models):
     assert "against the reference" not in one(page, "main").text
 
 
-def test_heatmaps_have_both_axes_and_the_fixed_context_says_why_it_has_none(page, models):
+def test_page_shows_heatmaps_and_explains_a_missing_one(page, models):
     translate(page, "the old cat sees a dog.")
     (expected,) = models[0].translator.translate("the old cat sees a dog.")
     labels = [label.text for label in one(card(page, "attentive"), "svg").find_elements(By.TAG_NAME, "text")]
@@ -72,7 +72,7 @@ def test_heatmaps_have_both_axes_and_the_fixed_context_says_why_it_has_none(page
     assert "Nothing to look back at" in fixed.text and "width 16" in fixed.text
 
 
-def test_arrow_keys_and_pointer_trace_a_word(page, models):
+def test_page_reads_out_a_word_by_arrow_keys_and_pointer(page, models):
     translate(page, "the old cat sees a dog.")
     (expected,) = models[0].translator.translate("the old cat sees a dog.", alignment=True)
     heatmap = one(card(page, "attentive"), "svg")
@@ -90,7 +90,7 @@ def test_arrow_keys_and_pointer_trace_a_word(page, models):
     assert reading.get_attribute("aria-live") == "polite"
 
 
-def test_heads_of_the_transformer_can_be_chosen(page, models):
+def test_page_shows_the_chosen_head(page, models):
     translate(page, "the old cat sees a dog.")
     (expected,) = models[1].translator.translate("the old cat sees a dog.", alignment=True)
     heads = expected.nbest[0].heads
@@ -105,7 +105,7 @@ def test_heads_of_the_transformer_can_be_chosen(page, models):
     assert len(set(readings)) == 3
 
 
-def test_one_model_can_be_shown_alone(page):
+def test_page_shows_one_model_alone(page):
     translate(page, "a cat.")
     one(page, 'input[name="view"][value="fixed"] + span').click()
     cards = page.find_elements(By.CLASS_NAME, "card")
@@ -116,7 +116,7 @@ def test_one_model_can_be_shown_alone(page):
     assert all(shown.is_displayed() for shown in cards)
 
 
-def test_examples_grow_and_are_scored_against_their_reference(page):
+def test_page_scores_examples_against_their_reference(page):
     buttons = page.find_elements(By.CSS_SELECTOR, "#examples button")
     assert [button.text for button in buttons] == ["5 words", "10 words"]
     buttons[0].click()
@@ -127,7 +127,7 @@ def test_examples_grow_and_are_scored_against_their_reference(page):
     assert buttons[0].get_attribute("aria-pressed") == "true"
 
 
-def test_the_slider_shows_one_model_falling_and_the_other_staying(page):
+def test_page_shows_scores_by_length(page):
     slider = one(page, "#slider")
     assert one(page, "#bucket").text == "1\u20139 words"
     slider.send_keys(Keys.ARROW_RIGHT)
@@ -147,7 +147,7 @@ def test_the_slider_shows_one_model_falling_and_the_other_staying(page):
     assert one(page, "#text").get_attribute("value") == SOURCES[3]
 
 
-def test_errors_are_shown_kindly(driver, models):
+def test_page_shows_errors(driver, models):
     with running(models[:1], Limits(text=20)) as url:
         driver.get(url)
         field, problem = one(driver, "#text"), one(driver, "#problem")
@@ -168,7 +168,7 @@ def test_errors_are_shown_kindly(driver, models):
     driver.get_log("browser")
 
 
-def test_an_attention_too_large_to_draw_is_left_out(driver, models):
+def test_page_leaves_out_an_attention_too_large_to_draw(driver, models):
     with running(models[:1], Limits(attention=50)) as url:
         driver.get(url)
         field, shown = one(driver, "#text"), card(driver, "attentive")
@@ -185,12 +185,12 @@ def test_an_attention_too_large_to_draw_is_left_out(driver, models):
     driver.get_log("browser")
 
 
-def test_what_people_type_is_never_taken_for_markup(page):
+def test_page_shows_typed_markup_as_text(page):
     translate(page, "<img src=x onerror=alert(1)> </script><b>cat</b>")
     assert not page.find_elements(By.CSS_SELECTOR, "main img, main b")
 
 
-def test_everything_has_a_name_and_the_page_works_by_keyboard(page):
+def test_page_has_names_for_everything_and_works_by_keyboard(page):
     translate(page, "a cat.")
     unnamed = page.execute_script("""
         const named = (node) => node.getAttribute("aria-label") || node.textContent.trim() || node.labels?.length;
@@ -206,14 +206,14 @@ def test_everything_has_a_name_and_the_page_works_by_keyboard(page):
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_no_width_scrolls_sideways(page, width):
+def test_page_of_any_width_does_not_scroll_sideways(page, width):
     resize(page, width, 800)
     page.refresh()
     translate(page, SOURCES[3])
     assert page.execute_script("return document.documentElement.scrollWidth") <= width
 
 
-def test_dark_and_light(page):
+def test_page_follows_the_color_scheme(page):
     def brightness(selector: str, what: str) -> float:
         color = one(page, selector).value_of_css_property(what)
         return sum(float(part) for part in color[color.index("(") + 1 : -1].split(",")[:3]) / 3
@@ -226,7 +226,7 @@ def test_dark_and_light(page):
     color_scheme(page, "light")
 
 
-def test_nothing_comes_from_outside_and_nothing_is_logged(page, service):
+def test_page_loads_nothing_from_outside_and_logs_nothing(page, service):
     translate(page, "a cat.")
     page.get(f"{service}/docs")
     assert "POST /translate" in one(page, "main").text
@@ -237,7 +237,7 @@ def test_nothing_comes_from_outside_and_nothing_is_logged(page, service):
     assert page.get_log("browser") == []
 
 
-def test_a_bundle_alone_has_examples_but_no_slider(driver, tmp_path, models):
+def test_page_of_a_bundle_alone_has_examples_but_no_scores(driver, tmp_path, models):
     model = type(models[0])(**{**vars(models[0]), "run": None})
     with running([model]) as url:
         driver.get(url)

@@ -36,7 +36,7 @@ def refusal(capsys, *arguments: str) -> str:
 
 
 @pytest.mark.slow
-def test_broken_bundles_are_refused_at_the_start(tmp_path, capsys):
+def test_serve_with_a_broken_bundle_is_refused_at_the_start(tmp_path, capsys):
     assert "does not exist" in refusal(capsys, f"checkpoints=[{KEPT},{tmp_path}/nothing]")
     cut = tmp_path / "cut"
     shutil.copytree(KEPT, cut)
@@ -51,7 +51,7 @@ def test_broken_bundles_are_refused_at_the_start(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_wrong_settings_are_refused(capsys):
+def test_serve_with_wrong_settings_is_refused(capsys):
     given = f"checkpoints={KEPT}"
     assert "limits.text=0 must be a whole number of at least 1" in refusal(capsys, given, "limits.text=0")
     assert "limits.texts=5000 exceeds limits.queue=1000" in refusal(capsys, given, "limits.texts=5000")
@@ -65,13 +65,13 @@ def test_wrong_settings_are_refused(capsys):
 
 
 @pytest.mark.parametrize("values", [{"body": 0}, {"seconds": -1}, {"beam_size": True}, {"queue": 2.5}])
-def test_impossible_limits(values):
+def test_impossible_limits_are_refused(values):
     (name,) = values
     with pytest.raises(UserError, match=f"limits.{name}="):
         Limits(**values)
 
 
-def test_addresses():
+def test_listen_on_an_impossible_address_is_refused():
     with listen("127.0.0.1", 0) as local:
         assert local.getsockname()[0] == "127.0.0.1"
     for host in ("no.such.host.invalid", ".", "a" * 80, 127):
@@ -79,7 +79,7 @@ def test_addresses():
             listen(host, 0)
 
 
-def test_names():
+def test_checkpoint_names_are_those_of_their_runs_and_unique():
     assert checkpoint_name(Path("/a/runs/one/bundle")) == "one"
     assert checkpoint_name(Path("/a/runs/one")) == "one"
     assert checkpoint_name(Path("/a/runs/one/checkpoints/best.ckpt")) == "one"
@@ -87,7 +87,7 @@ def test_names():
     assert unique_names(["a", "b", "a", "a-2", "a"]) == ["a", "b", "a-2", "a-2-2", "a-3"]
 
 
-def test_a_bundle_alone_has_no_scores(tmp_path):
+def test_served_bundle_alone_has_no_scores(tmp_path):
     random_bundle(RNN).save(tmp_path / "alone")
     (model,) = load_models([tmp_path / "alone"])
     assert (model.run, model.heads, model.architecture) == (None, 0, "rnn")
@@ -95,7 +95,7 @@ def test_a_bundle_alone_has_no_scores(tmp_path):
 
 @pytest.mark.fork
 @pytest.mark.slow
-def test_a_signal_lets_everything_accepted_be_answered():
+def test_serve_after_sigterm_answers_accepted_requests():
     """As people start it: it says where it listens, on this machine only; SIGTERM comes while 40 clients wait."""
     command = [sys.executable, "-m", "seq2seq", "serve", f"checkpoints={KEPT}", "port=0", "batching.seconds=4"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
@@ -130,7 +130,7 @@ def test_a_signal_lets_everything_accepted_be_answered():
         process.kill()
 
 
-def test_help_explains(capsys):
+def test_serve_help_names_its_settings(capsys):
     assert run(["serve", "--help"]) == 0
     text = capsys.readouterr().out
     for word in ("checkpoints", "127.0.0.1", "limits", "429", "pip install"):

@@ -47,7 +47,7 @@ def translator(models, name):
 
 
 @pytest.mark.slow
-def test_two_hundred_clients_each_get_what_translate_answers(models):
+def test_two_hundred_clients_get_the_translators_answers(models):
     """Every client asks its own text, model and options at once; each gets the translator's own answer."""
     searches = [
         ("attentive", {}, None),
@@ -83,7 +83,7 @@ def test_two_hundred_clients_each_get_what_translate_answers(models):
         assert same(answer["translations"][0], expected[text].record()), text
 
 
-def test_many_texts_n_best_and_attention(service, models):
+def test_answer_has_n_best_and_attention_of_many_texts(service, models):
     records = translations(service, text=SOURCES, model="many-headed", n_best=2, heads=True)
     found = translator(models, "many-headed").translate(SOURCES, n_best=2, alignment=True)
     for record, translation in zip(records, found, strict=True):
@@ -94,7 +94,7 @@ def test_many_texts_n_best_and_attention(service, models):
         assert record["alignment"] == [pytest.approx(row, abs=2e-4) for row in mean]
 
 
-def test_a_pass_is_bounded_and_its_texts_are_answered_the_same(models):
+def test_answers_do_not_depend_on_the_size_of_a_pass(models):
     with running(models[:1], Limits(search=1), Gathering(64, 1.0)) as url:
         records = translations(url, text=SOURCES)
         assert counted(url, "seq2seq_batch_texts_count") == {("attentive",): len(SOURCES)}
@@ -102,7 +102,7 @@ def test_a_pass_is_bounded_and_its_texts_are_answered_the_same(models):
         assert same(record, translation.record())
 
 
-def test_samples_are_those_of_a_file_with_the_same_lines(service, models):
+def test_samples_equal_those_of_a_file_with_the_same_lines(service, models):
     options = {"method": "sampling", "seed": 3, "max_length_a": 1.0}
     records = translations(service, text=TEXTS, model="fixed", search=options)
     found = translator(models, "fixed").translate(TEXTS, search=Sampling(seed=3, max_length_a=1.0))
@@ -110,7 +110,7 @@ def test_samples_are_those_of_a_file_with_the_same_lines(service, models):
     assert len({record["text"] for record in records}) > 5
 
 
-def test_options_change_the_models_own_search(service, models):
+def test_search_options_change_the_models_own_search(service, models):
     own = translator(models, "attentive").search
     assert isinstance(own, BeamSearch) and own.max_length_a == 1.5
     (record,) = translations(service, text=TEXTS[0], model="attentive", search={"max_length_a": 0, "max_length_b": 2})
@@ -118,19 +118,19 @@ def test_options_change_the_models_own_search(service, models):
     assert record["finished"] is False
 
 
-def test_the_first_model_answers_where_none_is_named(service):
+def test_request_without_a_model_is_answered_by_the_first(service):
     answer = ask(service, text="the cat sees a dog.").json()
     assert answer["model"] == "attentive"
     assert answer["translations"][0]["text"] == "eht tac sees a god."
     assert "alignment" not in answer["translations"][0]
 
 
-def test_a_model_without_attention_sends_none(service):
+def test_model_without_attention_sends_none(service):
     (record,) = translations(service, text=SOURCES[0], model="fixed", heads=True)
     assert "alignment" not in record and "heads" not in record
 
 
-def test_references_are_scored(service):
+def test_request_with_references_is_scored(service):
     records = translations(service, text=SOURCES, model="attentive", reference=REFERENCES)
     expected = sentence_scores({"x": [record["text"] for record in records]}, References(REFERENCES))["x"]
     for metric, values in expected.items():
@@ -138,7 +138,7 @@ def test_references_are_scored(service):
     assert records[0]["chrf"] == 100
 
 
-def test_blank_texts_none_and_odd_characters(service):
+def test_blank_and_odd_texts_are_translated(service):
     blank, odd = translations(service, text=["", "\x00\u2028 \U0001f600 \n the cat"])
     assert blank["text"] == "" and blank["parts"] == 0
     assert odd["parts"] == 1
@@ -176,13 +176,13 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("body", "message"), WRONG, ids=[message[:40] for _, message in WRONG])
-def test_wrong_requests_are_explained(service, body, message):
+def test_wrong_request_is_explained(service, body, message):
     response = ask(service, **body)
     assert response.status_code == 422
     assert message in response.json()["detail"]
 
 
-def test_little_of_a_request_is_echoed(service):
+def test_error_repeats_little_of_a_request(service):
     for body in (
         {"text": "a", "model": "m" * 5000},
         {"text": "a", "f" * 5000: 1},
@@ -207,13 +207,13 @@ RAW = [
 
 
 @pytest.mark.parametrize(("content", "message"), RAW, ids=range(len(RAW)))
-def test_malformed_bodies_are_refused(service, content, message):
+def test_malformed_body_is_answered_422(service, content, message):
     response = httpx.post(f"{service}/translate", content=content, headers={"content-type": "application/json"})
     assert response.status_code == 422
     assert message in response.json()["detail"]
 
 
-def test_other_content_and_paths(service):
+def test_other_content_types_and_paths_are_refused(service):
     for kind in ("text/plain", "application/x-www-form-urlencoded", "application/jsonlines", None):
         headers = {"content-type": kind} if kind else {}
         response = httpx.post(f"{service}/translate", content=b'{"text": "a"}', headers=headers)
@@ -225,13 +225,13 @@ def test_other_content_and_paths(service):
 
 
 @pytest.mark.parametrize("path", ["/", "/docs", "/models", "/quality", "/health", "/metrics"])
-def test_head_is_answered_as_get_without_a_body(service, path):
+def test_head_is_answered_like_get_without_a_body(service, path):
     response = httpx.head(f"{service}{path}")
     assert response.status_code == 200 and response.content == b""
     assert response.headers["content-type"] == httpx.get(f"{service}{path}").headers["content-type"]
 
 
-def test_what_is_served(service):
+def test_models_route_describes_the_served_models(service):
     first, second, third = httpx.get(f"{service}/models").json()
     assert (first["name"], first["architecture"], first["heads"]) == ("attentive", "bahdanau", 1)
     assert (second["name"], second["architecture"], second["heads"]) == ("many-headed", "transformer", 2)
@@ -241,7 +241,7 @@ def test_what_is_served(service):
     assert httpx.get(f"{service}/health").json() == {"status": "ok", "models": ["attentive", "many-headed", "fixed"]}
 
 
-def test_metrics_count(models):
+def test_metrics_route_counts_requests_and_texts(models):
     with running(models) as url:
         ask(url, text=SOURCES)
         ask(url, text="a", model="fixed")
@@ -254,7 +254,7 @@ def test_metrics_count(models):
         assert counted(url, "seq2seq_requests_total")["other", "404"] == 1
 
 
-def test_documentation_needs_nothing_from_outside(service):
+def test_documentation_loads_nothing_from_outside(service):
     schema = httpx.get(f"{service}/openapi.json").json()
     assert set(schema["paths"]) == {"/translate", "/models", "/quality", "/health", "/metrics"}
     assert set(schema["paths"]["/translate"]["post"]["responses"]) >= {"200", "408", "413", "422", "429", "503"}
@@ -266,7 +266,7 @@ def test_documentation_needs_nothing_from_outside(service):
         assert "default-src 'none'" in response.headers["content-security-policy"]
 
 
-def test_quality_comes_from_the_runs(service):
+def test_quality_route_shows_the_scores_of_the_runs(service):
     quality = httpx.get(f"{service}/quality").json()
     assert (quality["split"], quality["segments"]) == ("test", 4)
     short, long = quality["buckets"]

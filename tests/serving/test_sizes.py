@@ -17,7 +17,7 @@ from seq2seq.serving.sizes import Source, attention_size, longest_output, measur
 
 
 @pytest.mark.parametrize("longest", [1, 2, 5, 8, 512])
-def test_no_text_has_more_parts_output_or_attention_than_counted(longest):
+def test_sizes_are_upper_bounds(longest):
     draw = random.Random(1)
     for _ in range(300):
         pieces = [draw.choice([WORD_START, "a", ".", ","]) for _ in range(draw.randint(1, 3 * longest))]
@@ -33,14 +33,14 @@ def test_no_text_has_more_parts_output_or_attention_than_counted(longest):
             assert 2 * 4 * tokens * sum(parts) <= attention_size(search, source, heads=4)
 
 
-def test_the_bound_on_parts_is_reached():
+def test_most_parts_is_reached():
     """Every cut comes as early as it may: after 5 of 8 tokens."""
     pieces = ([*"aaaa", "。"] * 9)[:-1]
     assert len(cut_points(pieces, 8)) == most_parts(len(pieces), 8) == 9
     assert most_parts(8, 8) == 1
 
 
-def test_attention_of_a_long_text_is_counted(models):
+def test_attention_size_of_a_long_text_is_an_upper_bound(models):
     """Each part may give its own max_length_b tokens."""
     translator = models[0].translator
     text = "the cat sees a dog. " * 150
@@ -52,7 +52,7 @@ def test_attention_of_a_long_text_is_counted(models):
     assert found.nbest[0].heads.numel() <= attention_size(search, source, heads=1)
 
 
-def test_ordinary_searches_are_left_alone_and_products_bounded():
+def test_resolve_search_bounds_products_and_accepts_ordinary_searches():
     own, longest = BeamSearch(), [Source(513, 1)]
     assert resolve_search(SearchOptions(), None, own, Limits(search=1), 512, longest) == own
     for options, n_best in ((SearchOptions(beam_size=20), None), (SearchOptions(method="sampling"), 20)):

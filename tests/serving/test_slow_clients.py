@@ -34,7 +34,7 @@ def closed(one: socket.socket) -> bool:
 
 
 @pytest.mark.slow
-def test_slow_and_vanishing_clients_bother_nobody(models):
+def test_slow_and_vanishing_clients_do_not_delay_others(models):
     head = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 13\r\n\r\n"
     with running(models[:1], Limits(seconds=3)) as url:
         half = [connect(url, head + b'{"text"') for _ in range(60)]
@@ -51,7 +51,7 @@ def test_slow_and_vanishing_clients_bother_nobody(models):
         assert ask(url, text=SOURCES[0]).status_code == 200
 
 
-def test_texts_of_clients_that_have_gone_are_dropped(models):
+def test_texts_of_clients_that_have_left_are_dropped(models):
     """The queue is full of them while the model is busy with the first; then there is room at once."""
     gate, begun, done = threading.Event(), threading.Event(), []
 
@@ -76,7 +76,7 @@ def test_texts_of_clients_that_have_gone_are_dropped(models):
 
 
 @pytest.mark.slow
-def test_heads_that_never_end_are_given_up(models):
+def test_heads_that_never_end_are_closed(models):
     """Silence, half a head, a second one that comes byte by byte: all are cut off, and nobody else notices."""
     half = b"POST /translate HTTP/1.1\r\nHost: x\r\nX-Slow: "
     with running(models[:1], Limits(seconds=2, connections=60)) as url:
@@ -98,7 +98,7 @@ def test_heads_that_never_end_are_given_up(models):
 
 
 @pytest.mark.slow
-def test_more_silent_clients_than_connections_are_outlived(models):
+def test_more_silent_clients_than_connections_are_closed(models):
     with running(models[:1], Limits(seconds=2, connections=40)) as url:
         slow = [connect(url, b"GET / HT") for _ in range(60)]
         assert ask(url, text="a").status_code == 503
@@ -107,7 +107,7 @@ def test_more_silent_clients_than_connections_are_outlived(models):
 
 
 @pytest.mark.slow
-def test_a_client_that_takes_no_answer_is_given_up(models):
+def test_client_that_reads_no_answer_is_reset(models):
     """It asks for the page again and again, and reads nothing: its connection is reset."""
     with running(models[:1], Limits(seconds=2)) as url:
         deaf = connect(url, b"")
