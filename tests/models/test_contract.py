@@ -36,7 +36,16 @@ def combinations() -> list[tuple[str, ...]]:
     return result
 
 
-@pytest.fixture(scope="module", params=combinations(), ids=lambda c: "-".join(part.split("=")[-1] for part in c))
+def parameter(combination: tuple[str, ...]):
+    """Mark a combination slow unless its score or its alignment is the usual one."""
+    usual = len(combination) == 1 or {"model/attention/score=additive", "model/attention/alignment=soft"} & {
+        *combination
+    }
+    name = "-".join(part.split("=")[-1] for part in combination)
+    return pytest.param(combination, id=name, marks=[] if usual else [pytest.mark.slow])
+
+
+@pytest.fixture(scope="module", params=map(parameter, combinations()))
 def model(request, build_model) -> Model:
     name, *overrides = request.param
     return build_model(name, [*SMALL[name], *overrides]).double().eval()

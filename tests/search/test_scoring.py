@@ -57,6 +57,7 @@ def test_search_scores_equal_forced_decoding(build_model, name):
     assert checked > 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_decode_batch_of_one_sentence_equals_a_batch(build_model, name):
     model = small(build_model, name)
