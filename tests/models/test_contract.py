@@ -27,7 +27,7 @@ def choices(group: str) -> list[str]:
 def combinations() -> list[tuple[str, ...]]:
     """(model, override ...) for every model YAML, times every score and alignment where it has them."""
     result: list[tuple[str, ...]] = []
-    for name in sorted(path.stem for path in CONF.glob("*.yaml")):
+    for name in sorted({path.stem for path in CONF.glob("*.yaml")} - {"checkpoint"}):
         if any("attention/score" in entry for entry in OmegaConf.load(CONF / f"{name}.yaml").get("defaults", [])):
             for score, alignment in itertools.product(choices("attention/score"), choices("attention/alignment")):
                 result.append((name, f"model/attention/score={score}", f"model/attention/alignment={alignment}"))
