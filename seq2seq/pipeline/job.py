@@ -127,7 +127,7 @@ def create_data(
         UserError: an unknown corpus or key, or a value of the wrong type or out of range.
     """
     name = settings.get("corpus")
-    if name not in CORPORA:
+    if not isinstance(name, str) or name not in CORPORA:
         known = ", ".join(CORPORA)
         raise UserError(f"data.corpus={name!r} is unknown{nearest(str(name), CORPORA)}\nThere are {known}.")
     corpus = CORPORA[name]
