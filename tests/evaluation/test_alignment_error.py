@@ -5,7 +5,7 @@ from seq2seq.errors import UserError
 from seq2seq.evaluation.alignment_error import alignment_error_rate, word_links, word_weights, words_of_pieces
 
 
-def test_error_rate_by_hand():
+def test_alignment_error_rate_by_hand():
     # A = 3 links, S = 2, P adds one. |A and S| = 1, |A and P| = 2: 1 - 3 / 5.
     predicted, sure, possible = [[(0, 0), (1, 2), (3, 3)]], [[(0, 0), (1, 1)]], [[(1, 2)]]
     assert alignment_error_rate(predicted, sure, possible) == pytest.approx(1 - 3 / 5)
@@ -42,7 +42,7 @@ def test_different_numbers_of_segments_are_refused():
         ([], []),
     ],
 )
-def test_words_of_pieces(pieces, words):
+def test_pieces_are_numbered_by_the_word_that_they_belong_to(pieces, words):
     assert words_of_pieces(pieces) == words
 
 

@@ -68,7 +68,7 @@ def test_a_name_is_fetched_from_the_hub(package):
     assert package.calls == [("download", "Unbabel/wmt22-comet-da"), ("load", "/hub/model.ckpt", False)]
 
 
-def test_what_is_missing_is_named_with_the_way_out(package, monkeypatch):
+def test_missing_package_or_model_is_named_with_the_way_out(package, monkeypatch):
     with pytest.raises(UserError, match=r"nowhere\.ckpt is not there\n"):
         load_comet("nowhere.ckpt")
     assert package.calls == []

@@ -42,7 +42,7 @@ def test_buckets_touch_without_overlap(unit):
         (1000, None, "1000+"),
     ],
 )
-def test_labels(low, high, label):
+def test_bucket_labels_use_typographic_signs(low, high, label):
     assert bucket_label(low, high) == label
 
 
@@ -81,7 +81,7 @@ def test_length_differences_by_hand():
         ("x y", ["x y"], ["x y"]),
     ],
 )
-def test_split_by_hand(hypothesis, parts, expected):
+def test_split_like_reference_by_hand(hypothesis, parts, expected):
     assert split_like_reference(hypothesis, parts) == expected
 
 

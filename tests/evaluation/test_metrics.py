@@ -245,7 +245,7 @@ def test_sentence_scores_are_sacrebleus():
         assert scores["chrf"][row] == pytest.approx(CHRF().sentence_score(hypotheses[row], [references[row]]).score)
 
 
-def test_parts_show_what_was_forgotten():
+def test_by_part_scores_a_forgotten_part_as_zero():
     parts = [["die Frau liest ein Buch .", "der Mann sieht die Hunde .", "das Kind malt ein Haus ."]] * 4
     forgetful = ["die Frau liest ein Buch . der Mann sieht die Hunde ."] * 4
     scored = by_part(forgetful, parts, samples=10)
@@ -258,7 +258,7 @@ def test_parts_show_what_was_forgotten():
     )
 
 
-def test_everything_can_be_written_as_json():
+def test_scores_are_finite_and_survive_json():
     result = evaluate_texts(*texts(20), samples=10)
     again = json.loads(json.dumps(result, allow_nan=False))
     assert again == result
@@ -293,7 +293,7 @@ def test_a_tokenizer_is_named_without_its_dictionary():
     assert signature_settings("tok:tercom|norm:no")["tok"] == "tercom"
 
 
-def test_bad_input_is_refused_with_the_way_out():
+def test_evaluate_texts_refuses_bad_input_with_the_way_out():
     with pytest.raises(UserError, match="2 hypotheses against 1 references"):
         evaluate_texts(["a", "b"], ["a"], ["a"])
     with pytest.raises(UserError, match="empty test set"):

@@ -67,7 +67,7 @@ def test_segments_taken_for_independent_give_too_many_differences():
     assert (null_p_values(60, 4, None) <= 0.05).mean() > 0.2
 
 
-def test_the_p_value_by_hand():
+def test_two_sided_p_value_by_hand():
     """Resamples around 3: 2, 1, 0 and 3 away from it."""
     resampled = np.array([1.0, 2.0, 3.0, 6.0])
     assert two_sided_p_value(resampled, 2.0) == two_sided_p_value(resampled, -2.0) == 3 / 5
@@ -90,16 +90,16 @@ def test_too_few_segments_or_groups_say_nothing(segments, groups):
     assert (found["low"], found["high"], found["p_value"]) == (None, None, None)
 
 
-def test_nothing_to_compare():
+def test_paired_bootstrap_without_systems_is_empty():
     assert paired_bootstrap(worse(0.3, 1), {}, References(REFERENCES)) == {}
 
 
-def test_other_segments_are_refused():
+def test_paired_bootstrap_refuses_other_segments():
     with pytest.raises(UserError, match="short has 79 lines, the baseline 80"):
         paired_bootstrap(worse(0.3, 1), {"short": worse(0.3, 2)[:79]}, References(REFERENCES))
 
 
-def test_different_signatures_are_refused_by_name():
+def test_require_same_signature_names_two_that_differ():
     signatures = {"rnn": "case:mixed|tok:13a", "conv": "case:mixed|tok:13a", "outside": "case:lc|tok:none"}
     with pytest.raises(UserError, match=r"rnn has case:mixed\|tok:13a, but outside has case:lc\|tok:none"):
         require_same_signature(signatures)

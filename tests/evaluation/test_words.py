@@ -4,7 +4,7 @@ from seq2seq.evaluation import words
 from seq2seq.evaluation.words import count_words, ngram_differences, ngram_matches, split_words, unlisted, word_f1
 
 
-def test_words_and_marks():
+def test_split_words_keeps_punctuation_marks_apart():
     assert split_words("Der große Hund, ja!") == ["Der", "große", "Hund", ",", "ja", "!"]
 
 
@@ -38,7 +38,7 @@ def test_words_that_the_counts_lack_are_not_called_unseen(monkeypatch):
     assert buckets[0]["f1"] == pytest.approx(0.5)
 
 
-def test_ngrams_one_gets_and_the_other_misses():
+def test_ngram_differences_list_what_one_gets_and_the_other_misses():
     references = ["a b c d", "a b c d", "x y"]
     first = ngram_matches(["a b c d", "a b c d", "x"], references)
     second = ngram_matches(["a d", "a d", "x y"], references)
@@ -50,7 +50,7 @@ def test_ngrams_one_gets_and_the_other_misses():
     assert ngram_differences(second, first) == [{"ngram": "x y", "first": 1, "second": 0}]
 
 
-def test_limit():
+def test_ngram_differences_stop_at_the_limit():
     references = ["a b", "c d", "e f"]
     assert (
         len(ngram_differences(ngram_matches(references, references), ngram_matches(["", "", ""], references), 2)) == 2

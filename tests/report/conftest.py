@@ -47,7 +47,7 @@ MODELS: dict[str, Translate] = {
 }
 
 
-def test_set(segments: int, seed: int = 1, longest: int = 70) -> tuple[list[str], list[str]]:
+def make_test_set(segments: int, seed: int = 1, longest: int = 70) -> tuple[list[str], list[str]]:
     """Sources and word-for-word references of 3 to `longest` words."""
     rng = random.Random(seed)
     sources, references = [], []
@@ -91,7 +91,7 @@ def write_run(
     folder.mkdir(parents=True)
     scores = {}
     for split in splits:
-        sources, references = test_set(segments, test_seed + len(split), longest)
+        sources, references = make_test_set(segments, test_seed + len(split), longest)
         rng = random.Random(f"{model} {seed} {split}")
         hypotheses = [" ".join(MODELS[model](line.removesuffix(".").split(), rng)) + "." for line in references]
         for kind, lines in (("src", sources), ("ref", references), ("hyp", hypotheses)):

@@ -67,7 +67,7 @@ def test_the_fixed_context_model_is_the_baseline_and_the_others_are_tested_again
     assert systems["transformer"]["tests"]["bleu"]["p_value"] < 0.01
 
 
-def test_headline_and_fairness_state_facts(report):
+def test_headline_and_fairness_follow_from_the_scores(report):
     assert "more than rnn (p < 0.001)" in headline(report[0])
     systems = by_name(long := deepcopy(report[0]))
     for bucket in long["systems"][0]["by_length"]:
@@ -116,7 +116,7 @@ def test_settings_that_differ_are_named_once(tmp_path, make_run):
     assert "data.max_tokens (2048, 4096)" in named or "data.max_tokens (4096, 2048)" in named
 
 
-def test_everything_else_is_there(report):
+def test_comparison_holds_words_ngrams_sentences_attention_and_recipes(report):
     values, study = report
     assert values["words"]["counted_in"] == "training"
     assert [pair["system"] for pair in values["ngrams"]] == [s["name"] for s in values["systems"] if s["name"] != "rnn"]
@@ -302,7 +302,7 @@ def test_comet_is_compared_only_with_the_same_model(tmp_path, make_run):
         compare(collect(tmp_path))
 
 
-def test_outside_systems_are_scored_with_the_runs_settings(tmp_path, make_run):
+def test_external_systems_are_scored_with_the_runs_settings(tmp_path, make_run):
     folder = make_run(tmp_path / "rnn", "rnn", segments=8, tokenize="none")
     references = (folder / "test.ref.txt").read_text(encoding="utf-8").splitlines()
     theirs = [line.replace("Hund", "Katze") for line in references]
@@ -316,7 +316,7 @@ def test_outside_systems_are_scored_with_the_runs_settings(tmp_path, make_run):
     assert "notes was left out: 1 lines, but test has 8 segments" in report["notes"]
 
 
-def test_outside_systems_alone_can_be_compared(tmp_path):
+def test_external_systems_alone_can_be_compared(tmp_path):
     (tmp_path / "wmt.src.txt").write_text("a b c\nd e f\n")
     (tmp_path / "wmt.ref.txt").write_text("x y z w\nu v w x\n")
     (tmp_path / "one.hyp.txt").write_text("x y z w\nu v w x\n")
@@ -355,7 +355,7 @@ def test_effects_are_pairs_that_differ_in_one_setting(tmp_path, make_run):
     assert 0 < score["p_value"] <= 1
 
 
-def test_differences_by_hand():
+def test_differences_of_settings_by_hand():
     first = {"seed": 1, "a": {"b": 1, "c": [1, 2]}, "model": {"_target_": "x.A", "p": 1}}
     assert differences(first, {**first, "seed": 2}) == []
     assert differences(first, {**first, "a": {"b": 1, "c": [2]}}) == [("a.c", "[1, 2]", "[2]")]

@@ -81,7 +81,7 @@ def built(tmp_path_factory, make_run):
     return files, report, files.html.read_text(encoding="utf-8")
 
 
-def test_files(built):
+def test_report_writes_html_markdown_json_and_figures(built):
     files, report, _ = built
     assert json.loads(files.json.read_text(encoding="utf-8")) == report
     assert files.figures[0].name == "bleu-by-length.svg"
@@ -134,7 +134,7 @@ def test_page_and_markdown_state_the_facts(built):
     assert "![BLEU by source length](figures/bleu-by-length.svg)" in markdown
 
 
-def test_page_is_labelled_for_everyone(built):
+def test_page_labels_every_chart_heading_and_link(built):
     page = Elements(built[2])
     assert ("html", {"lang": "en"}) in page.tags
     charts = [attributes for tag, attributes in page.tags if tag == "svg"]
@@ -160,7 +160,7 @@ def test_a_single_run_without_texts_or_history_makes_a_report(tmp_path, make_run
     assert "has no test.hyp.txt" in page
 
 
-def test_parts_beams_seeds_alignments_and_comet_are_shown(tmp_path, make_run):
+def test_report_shows_parts_beams_seeds_alignments_and_comet(tmp_path, make_run):
     for seed in (1, 2):
         splits = ("test", "test_x2", "test_x3")
         folder = make_run(tmp_path / "runs" / f"luong-grammar-seed{seed}", "luong", seed, segments=6, splits=splits)
@@ -348,7 +348,7 @@ def test_sentences_take_the_direction_of_their_script(built):
         assert re.search(re.escape(rule) + r" {[^}]*unicode-bidi: plaintext", built[2])
 
 
-def test_numbers_people_read():
+def test_numbers_times_and_p_values_are_short():
     assert [short_number(v) for v in (0.25, 12, 3000, 2_400_000, 3e9)] == ["0.25", "12", "3k", "2.4M", "3B"]
     assert [short_time(v) for v in (45, 720, 12600)] == ["45 s", "12 min", "3.5 h"]
     assert [p_text(v) for v in (0.0001, 0.04, None)] == ["< 0.001", "0.040", "\u2013"]

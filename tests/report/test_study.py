@@ -35,7 +35,7 @@ def test_linked_runs_are_found_once_and_circles_end(tmp_path, make_run):
     assert [run.name for run in collect(folder).results] == ["a", "deep/conv"]
 
 
-def test_outside_systems_of_one_name_are_kept_apart(tmp_path, make_run):
+def test_external_systems_of_one_name_are_kept_apart(tmp_path, make_run):
     for name in ("one", "two"):
         make_run(tmp_path / name / "rnn", "rnn", segments=5)
         (tmp_path / name / "other.txt").write_text(f"{name}\n" * 5)
