@@ -138,7 +138,11 @@ def from_cache(settings: dict[str, Any]) -> dict[str, Any]:
         count += 1
     end = time.perf_counter()
     state = loader.state_dict()
-    loader.load_state_dict({**state, "epoch": state["epoch"] + 1, "consumed": 0, "pool": 0, "handed_out": 0, "done": 0})
+    if "pool" in state:
+        ended = {"epoch": state["epoch"] + 1, "consumed": 0, "pool": 0, "handed_out": 0, "done": 0}
+    else:
+        ended = {"consumed": state["batches"]}
+    loader.load_state_dict({**state, **ended})
     again = time.perf_counter()
     next(iter(loader))
     return {

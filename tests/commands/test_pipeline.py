@@ -142,7 +142,7 @@ def test_word_counts_use_the_words_of_the_report(study: Path) -> None:
     assert counts["."] >= 100 and not any(word.endswith(".") for word in counts if word != ".")
 
 
-TUNE = ["train", "checkpoint=study/bahdanau-seed1", *SMALL]
+TUNE = ["train", "checkpoint=study/bahdanau-seed1", "model=checkpoint", *SMALL]
 
 
 def first_valid_nll(folder: Path) -> float:
@@ -159,8 +159,21 @@ def test_train_from_a_checkpoint_fine_tunes_it(
     still = ["optimizer.lr=0", "data.sizes={train: 200, valid: 14, test: 28}"]
     folder = tmp_path / "tuned"
     start = f"study/{model}-seed1"
-    assert run(["train", f"checkpoint={start}", *SMALL, *still, "model.dropout=0.1", f"run_dir={folder}"]) == 0
-    assert f"checkpoint={start} brings its own tokenizers: tokenizer.vocabulary not used" in capsys.readouterr().err
+    assert (
+        run(
+            [
+                "train",
+                f"checkpoint={start}",
+                "model=checkpoint",
+                *SMALL,
+                *still,
+                "model.dropout=0.1",
+                f"run_dir={folder}",
+            ]
+        )
+        == 0
+    )
+    assert f"the tokenizers are those of checkpoint={start}" in capsys.readouterr().err
     first, tuned = (load_bundle(path) for path in (start, folder))
     assert tuned.tokenizers.state() == first.tokenizers.state()
     weights = tuned.model.state_dict()
@@ -195,7 +208,7 @@ def test_report_names_the_checkpoint_of_fine_tuned_runs(
     study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wide = ", ".join(f'"{text}"' for text in WIDTHS["bahdanau"])
-    systems = f'systems={{new: [{wide}], tuned: ["checkpoint={study / "bahdanau-seed1"}"]}}'
+    systems = f'systems={{new: [{wide}], tuned: ["model=checkpoint", "checkpoint={study / "bahdanau-seed1"}"]}}'
     assert run(["compare", *SMALL, systems, f"run_dir={tmp_path}"]) == 0
     report = json.loads((tmp_path / "report.json").read_text())
     assert {system["name"] for system in report["systems"]} == {"new", "tuned"}
