@@ -130,10 +130,10 @@ def test_a_run_without_a_checkpoint_takes_new_settings(files: Path) -> None:
 def test_a_finished_run_is_scored_on_further_test_sets(files: Path) -> None:
     for language in ("en", "de"):
         (files / f"more.{language}").write_text((files / f"test.{language}").read_text())
-    more = "+data.corpus.splits.more='more.{language}'"
+    more = "+data.test_sets={test_more: 'more.{language}'}"
     command = [*FILES, "data.root=text", "trainer.max_steps=1", more]
     marked = None
-    for asked, scored in (("[]", []), ("[test]", ["test"]), ("[more]", ["test", "more"]), ("null", ["test", "more"])):
+    for asked, scored in (("[]", []), ("[test]", ["test"]), ("[test_more]", ["test", "test_more"]), ("null", ["test", "test_more"])):
         assert run([*command, f"test_splits={asked}"]) == 0
         metrics = json.loads(Path("run/metrics.json").read_text())
         assert list(metrics["splits"]) == scored

@@ -229,8 +229,8 @@ def test_a_fine_tuned_run_is_named_after_its_checkpoint(study: Path, capsys: pyt
     [
         (["checkpoint=nowhere"], ["checkpoint=nowhere does not exist"]),
         (["model=rnn"], ["study/bahdanau-seed1", "holds a model=bahdanau, not rnn"]),
-        (["model.width=32"], ["width: 16 -> 32"]),
-        ([*WIDTHS["bahdanau"], "model/attention/score=dot"], ["score", "AdditiveScore"]),
+        (["model=bahdanau", "model.width=32"], ["width: 16 -> 32"]),
+        (["model=bahdanau", *WIDTHS["bahdanau"], "model/attention/score=dot"], ["score", "AdditiveScore"]),
     ],
 )
 def test_a_checkpoint_with_other_settings_is_refused_before_writing(
