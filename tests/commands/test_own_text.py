@@ -133,7 +133,12 @@ def test_a_finished_run_is_scored_on_further_test_sets(files: Path) -> None:
     more = "+data.test_sets={test_more: 'more.{language}'}"
     command = [*FILES, "data.root=text", "trainer.max_steps=1", more]
     marked = None
-    for asked, scored in (("[]", []), ("[test]", ["test"]), ("[test_more]", ["test", "test_more"]), ("null", ["test", "test_more"])):
+    for asked, scored in (
+        ("[]", []),
+        ("[test]", ["test"]),
+        ("[test_more]", ["test", "test_more"]),
+        ("null", ["test", "test_more"]),
+    ):
         assert run([*command, f"test_splits={asked}"]) == 0
         metrics = json.loads(Path("run/metrics.json").read_text())
         assert list(metrics["splits"]) == scored
