@@ -183,7 +183,7 @@ def _model_settings(settings: Mapping[str, Any], start: Bundle | None) -> dict[s
 
 
 def _tokenizer_settings(settings: Mapping[str, Any], start: Bundle | None) -> TokenizerSettings:
-    """How to train tokenizers; with those of `start`, only subword sampling counts."""
+    """Choose the tokenizer settings; with the tokenizers of `start`, only subword sampling counts."""
     if start is not None:
         return TokenizerSettings(sampling=settings.get("sampling") or 0.0)
     if settings.get(TARGET) is None:

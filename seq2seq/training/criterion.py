@@ -14,9 +14,9 @@ from seq2seq.kernels.cross_entropy import fused_cross_entropy
 from seq2seq.kernels.mixture_cross_entropy import mixture_cross_entropy
 
 ENTROPY_WEIGHT = 0.01
-"""Of the attention's entropy in the REINFORCE term."""
+"""Weight of the attention's entropy in the REINFORCE term."""
 EXPECTED_SHARE = 0.5
-"""Of the loss under the expected context, where attention was sampled (Xu et al. 2015, section 4.1)."""
+"""Share of the loss under the expected context, where attention was sampled (Xu et al. 2015, section 4.1)."""
 
 
 @dataclass(frozen=True)
