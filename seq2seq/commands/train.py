@@ -67,9 +67,13 @@ def train(config: DictConfig, run: Run, names: dict[str, Any]) -> None:
         return
     try:
         with worker_training():
-            train_job(job, run)
+            try:
+                train_job(job, run)
+            except TrainingInterrupted as stop:
+                # Printed inside, since a worker may end as soon as it has left `worker_training`.
+                print(f"{run.name}: {stop}", file=sys.stderr, flush=True)
+                raise
     except TrainingInterrupted as stop:
-        print(f"{run.name}: {stop}", file=sys.stderr)
         if in_worker():
             raise
         raise SystemExit(stop.exit_code) from None
