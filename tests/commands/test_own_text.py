@@ -143,7 +143,7 @@ def test_a_finished_run_is_scored_on_further_test_sets(files: Path) -> None:
         metrics = json.loads(Path("run/metrics.json").read_text())
         assert list(metrics["splits"]) == scored
         if marked is None and scored:
-            marked = metrics["splits"]["test"]["comet"] = 0.5
+            marked = metrics["splits"]["test"]["comet"] = {"score": 0.5, "signature": "kept"}
             Path("run/metrics.json").write_text(json.dumps(metrics))
     assert metrics["splits"]["test"]["comet"] == marked
 

@@ -74,7 +74,7 @@ def test_a_run_is_finished_once_after_signals_and_a_damaged_checkpoint(outcomes:
     """The last checkpoint was damaged before training went on; the best took its place, and that was said."""
     found = outcomes["one run"]
     assert (
-        "run/checkpoints/last.ckpt: File is not a zip file; going on from best.ckpt"
+        "run/checkpoints/last.ckpt: File is not a zip file; resuming from best.ckpt"
         in (found["stopped in scoring"]["said"])
     )
     assert found["last start"]["status"] == 0 and not found["trained again"]
@@ -92,6 +92,7 @@ def test_a_comparison_killed_many_times_equals_an_uninterrupted_one(outcomes: di
     assert set("' =,${}\"") <= set(study.name)
     for run in ("rnn-seed1", "bahdanau-seed1"):
         one, other = (json.loads((folder / run / "metrics.json").read_text()) for folder in (place / "whole", study))
+        assert (one.pop("study"), other.pop("study")) == ("whole", study.name)
         assert without_clocks(one) == without_clocks(other)
         assert (place / "whole" / run / "test.hyp.txt").read_bytes() == (study / run / "test.hyp.txt").read_bytes()
         for name in ("last.ckpt", "best.ckpt"):

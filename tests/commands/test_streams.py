@@ -68,6 +68,7 @@ def test_ctrl_c_during_an_import_ends_as_later(module: str, tmp_path: Path) -> N
         "    def find_spec(self, name, path, target=None):\n"
         f"        if name == {module!r}:\n"
         "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "sys.meta_path.insert(0, Finder())\n"
         "from seq2seq.cli import main\n"
         "main(['train', 'model.width=wide'])\n"
