@@ -101,11 +101,6 @@ class FilesCorpus:
         self._where = {split: where for split, where in splits.items() if where is not None}
         if "train" not in self._where:
             raise UserError("a corpus needs a training split: set data.train.")
-        if not self.root.is_dir():
-            beside = "" if self.root.is_absolute() else f" in {Path.cwd()}"
-            raise UserError(
-                f"data.root={self.root} is not a folder{beside}.\nGive data.root=DIR, the folder of the text."
-            )
         if any(self.columns) and all(not isinstance(at, str) or "{language}" in at for at in self._where.values()):
             raise UserError(
                 f"data.source_column={source_column}, data.target_column={target_column}: no split is a table.\n"
@@ -129,6 +124,11 @@ class FilesCorpus:
 
     @cached_property
     def _files(self) -> dict[str, tuple[Path, ...]]:
+        if not self.root.is_dir():
+            beside = "" if self.root.is_absolute() else f" in {Path.cwd()}"
+            raise UserError(
+                f"data.root={self.root} is not a folder{beside}.\nGive data.root=DIR, the folder of the text."
+            )
         return {split: self._find(split, where) for split, where in self._where.items()}
 
     @cached_property

@@ -60,10 +60,10 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     found = []
     keys = {*flat_keys(old)} | {*flat_keys(new)}
     for key in sorted(keys):
+        if any(key == name or key.startswith(f"{name}.") for name in NEUTRAL):
+            continue
         before, after = _value_or_default(old, key), _value_or_default(new, key)
         if isinstance(before, Mapping) or isinstance(after, Mapping):
-            continue
-        if any(key == name or key.startswith(f"{name}.") for name in NEUTRAL):
             continue
         if before != after and not (key == "checkpoint" and _same_place(before, after)):
             found.append(f"{key}: {' -> '.join(json.dumps(one, ensure_ascii=False) for one in (before, after))}")

@@ -188,7 +188,7 @@ class Checkpoints:
         if "optimizer" not in checkpoint:
             raise UserError(
                 f"cannot resume: {path} was written by version 0.1.0 of seq2seq\n"
-                f"Give another run_dir=, with checkpoint={self.run} to start from its weights."
+                f"Give another run_dir=, with checkpoint={self.run} model=checkpoint to start from its weights."
             )
         if saved["tokenizers"] != self.inference["tokenizers"]:
             raise UserError(

@@ -116,6 +116,8 @@ def test_a_run_whose_corpus_has_moved_is_accepted(files: Path, capsys: pytest.Ca
     capsys.readouterr()
     assert run([*FILES, 'data.root="text, moved é"', "trainer.max_steps=4"]) == 0
     assert "run is finished" in capsys.readouterr().err
+    assert run([*FILES, "data.root=text", "trainer.max_steps=4"]) == 0
+    assert "run is finished" in capsys.readouterr().err
     assert run([*FILES, f'data.root="{Path.cwd()}/text, moved é"', "trainer.max_steps=5"]) == 0
     assert json.loads(Path("run/metrics.json").read_text())["training"]["updates"] == 5
 

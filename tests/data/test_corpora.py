@@ -104,7 +104,7 @@ def test_load_of_faulty_files_names_them_and_leaves_no_table(tmp_path, spoil, me
 def test_files_corpus_with_wrong_settings_is_refused(tmp_path):
     write_pairs(tmp_path / "root")
     with pytest.raises(UserError, match=r"data\.root=.*nowhere is not a folder"):
-        files(tmp_path / "nowhere", tmp_path)
+        files(tmp_path / "nowhere", tmp_path).fingerprint()
     with pytest.raises(UserError, match=r"data\.train"):
         files(tmp_path / "root", tmp_path, {"train": None})
     with pytest.raises(UserError, match=r"no split 'test'.* train, valid"):
