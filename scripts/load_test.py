@@ -31,12 +31,12 @@ def service(arguments: list[str]) -> Iterator[str]:
     command = [sys.executable, "-m", "seq2seq", "serve", "port=0", *arguments]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        told = ""
-        while (found := re.search(r"(http://\S+)  \(Ctrl-C stops\)", told)) is None:
+        printed = ""
+        while (found := re.search(r"(http://\S+)  \(Ctrl-C stops\)", printed)) is None:
             line = process.stderr.readline()
             if not line:
-                sys.exit(told)
-            told += line
+                sys.exit(printed)
+            printed += line
         try:
             yield found[1]
         finally:

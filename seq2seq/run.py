@@ -30,7 +30,7 @@ OUTER = (
 """Keys that place, speed up or show a run without changing what is trained."""
 
 PLACE = "data.root"
-"""Where a corpus lies; what is in it has a fingerprint."""
+"""The key of a corpus's folder, which may move: its content has a fingerprint."""
 
 _LEFTOVERS = (".*.????????.tmp", ".bundle.????????", ".bundle.old.????????")
 """Names that an interrupted `atomic_write` or `new_folder` leaves behind."""

@@ -11,7 +11,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 SIZE = 2048
-"""Of the square matrices that tell the machine's rate: 50 MB in all, far beyond any cache."""
+"""Size of the square matrices that measure the machine's rate: 50 MB in all, far beyond any cache."""
 
 RULE = (
     "2 m n k for each (m, k) x (k, n) matrix product that forward and backward execute (convolutions, attention and "
@@ -41,7 +41,7 @@ def count_flops(work: Callable[[], Any]) -> int:
 
 
 def more_formulas() -> dict[Any, Any]:
-    """What torch's own counter leaves out: operations in place, matrix-vector products, the CPU's fused attention."""
+    """Formulas missing from torch's counter: operations in place, matrix-vector products, the CPU's fused attention."""
     aten = torch.ops.aten
     own = {
         "addmm_": _added_product,

@@ -65,7 +65,7 @@ def peak_memory_mb() -> float:
 
 
 def memory_mb() -> dict[str, float]:
-    """VmHWM (peak), VmRSS, RssAnon (own) and RssFile (of mapped files), where the system tells them."""
+    """VmHWM (peak), VmRSS, RssAnon (own) and RssFile (of mapped files), where the system reports them."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:

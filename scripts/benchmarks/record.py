@@ -1,4 +1,4 @@
-"""What every result holds besides its figures, and how it is shown."""
+"""The record around a result's figures, and its printed form."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 
 @dataclass
 class Record:
-    """How a measurement was made. load: the machine's load average when it began."""
+    """Describe a measurement's circumstances. load: the machine's load average when it began."""
 
     command: str
     arguments: list[str]

@@ -27,7 +27,7 @@ def prepare_streams() -> None:
 
 
 def need_output(way_out: str) -> None:
-    """Refuse to go on if standard output is closed.
+    """Refuse to continue if standard output is closed.
 
     Raises:
         UserError: it is closed.

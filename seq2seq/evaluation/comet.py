@@ -87,7 +87,7 @@ def load_comet(model: str, gpus: int = 0) -> Comet:
 
 
 def _digest(path: str) -> str:
-    """The start of the file's SHA-256, which tells checkpoints named model.ckpt apart."""
+    """The start of the file's SHA-256, which distinguishes checkpoints named model.ckpt."""
     digest = hashlib.sha256()
     with open(path, "rb") as stream:
         while block := stream.read(1 << 20):

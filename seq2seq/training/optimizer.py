@@ -1,4 +1,4 @@
-"""Which parameters an optimizer treats alike."""
+"""Groups of parameters that an optimizer treats alike."""
 
 from __future__ import annotations
 

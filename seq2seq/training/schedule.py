@@ -25,7 +25,7 @@ class Schedule(Protocol):
 
 
 class Stateless:
-    """What schedules without memory answer to the last three."""
+    """Answers of a schedule without memory to the last three."""
 
     def observe(self, update: int, better: bool) -> None:
         return

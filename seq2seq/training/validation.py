@@ -83,7 +83,7 @@ class Validator:
     batches cover the split, each row once; sources and references are its raw texts in order. decode and pieces turn
     target ids into text and either side's ids into labels. score chooses (None: `primary_score`). A call
     shares the batches out over the processes and returns the same result in all. Before each batch it asks `interrupt`,
-    and returns None when told to stop.
+    and returns None if a signal asks to stop.
     """
 
     def __init__(

@@ -100,7 +100,7 @@ def until(condition: Callable[[], bool], child: Child | None = None) -> None:
 
 
 def changed(path: Path) -> Callable[[], bool]:
-    """Whether the file has been written since now."""
+    """Return a test of whether the file has been written since now."""
     before = path.stat().st_mtime_ns if path.exists() else 0
     return lambda: path.exists() and path.stat().st_mtime_ns > before
 

@@ -45,7 +45,7 @@ def experiment(name: str) -> DictConfig:
 
 
 def parameters(config: DictConfig) -> int:
-    """Of the model at full size, without the memory it would take."""
+    """Count those of the model at full size, without the memory it would take."""
     size = config.tokenizer.vocabulary
     with torch.device("meta"):
         model = build(

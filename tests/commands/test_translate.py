@@ -281,7 +281,7 @@ def test_export_refuses_impossible_arguments(
 
 
 class Surprise:
-    """What unpickling would call."""
+    """Stands for what unpickling would call."""
 
     def __reduce__(self):
         return os.mkdir, ("executed",)

@@ -193,7 +193,7 @@ def test_shard_outside_its_count_is_refused(index, count):
 
 
 def test_translate_lines_of_an_open_pipe_answers_each_line(translator):
-    """What `tail -f | seq2seq translate` needs: each line's translation comes before the next line is written."""
+    """Serves `tail -f | seq2seq translate`: each line's translation comes before the next line is written."""
     in_read, in_write = os.pipe()
     out_read, out_write = os.pipe()
     with os.fdopen(in_read, "rb") as source, os.fdopen(out_write, "wb") as output:

@@ -1,4 +1,4 @@
-"""What `dry_run=true` tells of the training that would come."""
+"""Report of `dry_run=true` on the training that would come."""
 
 from itertools import count
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Where a run's talk goes, also when there is no room for it."""
+"""Destinations of a run's log lines, also when there is no room for them."""
 
 import logging
 import threading

@@ -1,4 +1,4 @@
-"""What a run's scores hold beyond those of plain texts: alignment error rates, the parts of joined segments."""
+"""Scores of a run beyond those of plain texts: alignment error rates, the parts of joined segments."""
 
 import json
 from pathlib import Path

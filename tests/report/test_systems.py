@@ -1,4 +1,4 @@
-"""Which runs are seeds of one system, and the tests of systems against each other."""
+"""Runs grouped into systems by seed, and the tests of systems against each other."""
 
 import json
 from pathlib import Path

@@ -168,7 +168,7 @@ def test_canceled_texts_make_room_in_the_queue(echo):
 
 
 def test_close_leaves_out_canceled_texts(echo):
-    """Of three texts of one batch the first two fail together and would be tried alone, the third is next."""
+    """Three texts of one batch: the first two fail together and would be tried alone, the third is next."""
     echo.gate.clear()
     queue = batcher(echo, size=3, seconds=5)
     futures = submit(queue, ["bad", "a", "b"], GREEDY, False, [5, 5, 1])

@@ -128,7 +128,7 @@ PLACES: dict[str, Callable[[int], None]] = {
     "a line of history cut short": lambda n: instead(loggers.History, "write", n, half_a_line),
     "averaged weights written, no checkpoint": lambda n: instead(RecentWeights, "add", n, done_and_dead),
 }
-"""Where a process can be hit worst; n counts from its start."""
+"""Points where a process can be hit worst; n counts from its start."""
 
 
 def killed_there(folder: Path) -> list[int]:

@@ -1,4 +1,4 @@
-"""When training ends and when it validates; settings that cannot work."""
+"""Ends of training, times of validation, settings that cannot work."""
 
 import math
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a run shows: history.jsonl, TensorBoard, the terminal."""
+"""Output of a run: history.jsonl, TensorBoard, the terminal."""
 
 import io
 import itertools
@@ -107,7 +107,7 @@ def test_without_a_terminal_there_is_one_line_a_validation(
 
 
 def set_clock(monkeypatch: pytest.MonkeyPatch, clock: Callable[[], float]) -> None:
-    """Of this module alone: other threads of the process, such as an event loop, keep the true one."""
+    """Replace the clock of this module alone: other threads, such as an event loop, keep the true one."""
     monkeypatch.setattr(loggers, "time", SimpleNamespace(monotonic=clock))
 
 

@@ -1,4 +1,4 @@
-"""What follows the clock: saving, validation and the schedule of a training whose every update takes 25 seconds."""
+"""Saving, validation and schedule by the clock, of a training whose every update takes 25 seconds."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -149,7 +149,7 @@ def everything(run_dir: Path) -> dict[str, Any]:
 
 
 class UnionLoader(ToyLoader):
-    """What two processes get between them, as one batch."""
+    """The batches of two processes joined into one."""
 
     def __init__(self, first: ToyLoader, second: ToyLoader) -> None:
         super().__init__(first.sampler, first.pairs)
