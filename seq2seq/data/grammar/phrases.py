@@ -11,7 +11,7 @@ Anything that follows stands after that comma, and the end of the sentence repla
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from seq2seq.data.grammar.lexicon import (
     CONTRACTIONS,
@@ -29,10 +29,13 @@ from seq2seq.data.grammar.lexicon import (
     Preposition,
 )
 
-if TYPE_CHECKING:
-    from seq2seq.data.grammar.clauses import Relative
-
 Piece = tuple[str, str, Links, int, int]
+
+
+class RelativeClause(Protocol):
+    """A clause that follows a noun, see `clauses.Relative`."""
+
+    def render(self) -> Piece: ...
 
 
 def comma(german: str) -> str:
@@ -103,7 +106,7 @@ class NounPhrase:
     adjectives: tuple[Adjective, ...] = ()
     very: bool = False
     attribute: NounPhrase | None = None
-    relative: Relative | None = None
+    relative: RelativeClause | None = None
 
     def render(self, case: int, negated: bool = False) -> Piece:
         """negated renders German kein for "a" or no determiner."""
