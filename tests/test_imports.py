@@ -82,6 +82,7 @@ def test_help_imports_no_heavy_library() -> None:
     assert not loaded_after(code) & {"torch", "hydra", "lightning", "datasets", "numpy"}
 
 
+@pytest.mark.slow
 def test_translator_imports_no_training_library() -> None:
     heavy = {"lightning", "datasets", "hydra", "matplotlib", "pandas", "tensorboard", "sacrebleu"}
     assert not loaded_after("from seq2seq import Translator") & heavy

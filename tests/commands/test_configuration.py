@@ -186,6 +186,7 @@ def test_an_impossible_comparison_is_refused(override: str, word: str, capsys: p
     assert word in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "override, words",
     [

@@ -65,6 +65,7 @@ def test_beam_sizes_are_added_to_the_metrics_of_the_run(folder: Path, capsys: py
     assert {key: found[0]["bleu"][key] for key in ("score", "low", "high")}.items() <= greedy.items()
 
 
+@pytest.mark.slow
 def test_a_search_option_changes_the_search_of_the_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kept = metrics(folder)["splits"]["test"]
     same = evaluate(capsys, "search.beam_size=2")
@@ -92,6 +93,7 @@ def test_scores_of_other_weights_are_not_added_to_the_run(folder: Path, capsys: 
     assert metrics(folder) == before
 
 
+@pytest.mark.slow
 def test_scores_of_a_runs_bundle_are_added_to_the_run(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,6 +120,7 @@ def test_comet_scores_are_added_to_the_run(
     assert json.loads(capsys.readouterr().out)["test.hyp.txt"]["comet"] == found
 
 
+@pytest.mark.slow
 def test_targets_in_a_saved_configuration_other_than_corpora_are_refused(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -142,6 +145,7 @@ def test_evaluate_refuses_exports(folder: Path, capsys: pytest.CaptureFixture[st
     assert "is an export" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_evaluate_refuses_impossible_combinations(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = [f"{kind}=run/test.{short}.txt" for kind, short in (("hypotheses", "hyp"), ("references", "ref"))]
     for arguments, word in (

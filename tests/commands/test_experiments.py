@@ -95,6 +95,7 @@ def test_systems_of_a_comparison_have_about_one_size(chosen: list[str], count: i
     assert len(sizes) == count and max(sizes) <= 1.2 * min(sizes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", ["multi30k_tok", "multi30k_concat", "bible"])
 def test_compared_experiments_have_about_one_size_and_the_same_training(group: str) -> None:
     members = [name for name in NAMES if name.rpartition("_")[0] == group or name == f"{group}_luong_local"]

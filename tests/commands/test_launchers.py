@@ -44,6 +44,7 @@ def test_a_refused_trial_of_a_sweep_ends_with_its_error(
     assert last.startswith("error: ") and "layers" in last
 
 
+@pytest.mark.slow
 def test_a_sweep_with_several_devices_is_refused_outside_slurm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

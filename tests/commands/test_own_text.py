@@ -31,6 +31,7 @@ FILES = [
 ]
 
 
+@pytest.mark.slow
 def test_a_streamed_run_finishes_and_its_data_may_move(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [*FILES, "data.root=text", "data.streaming=true"]
     assert run([*command, "trainer.max_epochs=2", "trainer.max_steps=null", "trainer.val_check_interval=1.0"]) == 0
@@ -57,6 +58,7 @@ def test_a_stream_without_pairs_is_refused(files: Path, capsys: pytest.CaptureFi
     assert "no training pair is left" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_leftovers_are_removed_and_other_files_stay(files: Path) -> None:
     theirs = [Path("run", name) for name in ("deep/.config.yaml.abcd1234.tmp", ".mine.tmp", ".bundle.mine/x")]
     ours = [Path("run", name) for name in (".config.yaml.abcd1234.tmp", "checkpoints/.last.ckpt.abcd1234.tmp")]
@@ -122,6 +124,7 @@ def test_a_run_whose_corpus_has_moved_is_accepted(files: Path, capsys: pytest.Ca
     assert json.loads(Path("run/metrics.json").read_text())["training"]["updates"] == 5
 
 
+@pytest.mark.slow
 def test_a_run_without_a_checkpoint_takes_new_settings(files: Path) -> None:
     assert run([*FILES, "data.root=text", "tokenizer.vocabulary=265"]) == 2
     assert Path("run/config.yaml").exists()

@@ -224,6 +224,7 @@ def test_a_fine_tuned_run_is_named_after_its_checkpoint(study: Path, capsys: pyt
     assert (study.parent / "runs/grammar-seed1-from-bahdanau-seed1/metrics.json").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides, words",
     [

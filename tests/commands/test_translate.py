@@ -217,6 +217,7 @@ def test_average_holds_one_further_checkpoint_at_a_time(
     assert not Path("other").exists()
 
 
+@pytest.mark.slow
 def test_an_exported_bundle_translates_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["export", BUNDLE, "output=copy"]) == 0
     assert capsys.readouterr().out == "copy\n"

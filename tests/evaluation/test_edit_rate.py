@@ -21,6 +21,7 @@ def test_edits_equal_sacrebleus(hypothesis, reference):
     assert translation_edits(hypothesis, reference) == translation_edit_rate(hypothesis, reference)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mine", "theirs"), [(70, 70), (10, 90), (90, 10), (1, 120), (60, 45)])
 def test_edits_of_long_wrong_segments_equal_sacrebleus_at_its_limits(mine, theirs):
     rng = random.Random(mine)

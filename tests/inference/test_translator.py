@@ -42,7 +42,14 @@ def test_translator_is_a_name_of_the_package():
     assert seq2seq.Translator is Translator
 
 
-@pytest.mark.parametrize("search", [None, GreedySearch(), Sampling(n_best=2, max_length_a=1.0)])
+@pytest.mark.parametrize(
+    "search",
+    [
+        GreedySearch(),
+        pytest.param(None, marks=pytest.mark.slow),
+        pytest.param(Sampling(n_best=2, max_length_a=1.0), marks=pytest.mark.slow),
+    ],
+)
 def test_translations_do_not_depend_on_batches_or_windows(bundle, translator, search):
     expected = facts(translator.translate(TEXTS, search=search))
     for batching in (Batching(max_tokens=1), Batching(max_tokens=30, window=7), Batching(window=1)):

@@ -37,6 +37,7 @@ def outputs(folder: Path, split: str = "test") -> list[str]:
     return (folder / f"{split}.hyp.txt").read_text(encoding="utf-8").splitlines()
 
 
+@pytest.mark.slow
 def test_runs_of_one_seed_are_tested_and_must_agree_on_the_sign(tmp_path, make_run):
     """conv is better than luong with one seed and worse with the other, rnn the same as luong with the one seed that
     both have."""
@@ -110,6 +111,7 @@ def test_the_baseline_is_the_lowest_mean_and_beams_are_averaged(tmp_path, make_r
     assert (beam["length_ratio"], beam["sentences_per_second"]) == (pytest.approx(1.0), pytest.approx(150.0))
 
 
+@pytest.mark.slow
 def test_segments_of_a_joined_set_are_drawn_in_groups(tmp_path, make_run):
     for model in ("rnn", "conv"):
         make_run(tmp_path / model, model, segments=20, splits=("test_joined",))

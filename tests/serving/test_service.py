@@ -182,6 +182,7 @@ def test_wrong_request_is_explained(service, body, message):
     assert message in response.json()["detail"]
 
 
+@pytest.mark.slow
 def test_error_repeats_little_of_a_request(service):
     for body in (
         {"text": "a", "model": "m" * 5000},

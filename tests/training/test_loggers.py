@@ -184,12 +184,14 @@ def test_csv_logger_writes_every_record(tmp_path: Path) -> None:
     assert [row["step"] for row in rows if row["valid/bleu"]] == ["10", "20"]
 
 
+@pytest.mark.slow
 def test_wandb_logger_writes_offline(tmp_path: Path) -> None:
     pytest.importorskip("wandb")
     toy_fit(tmp_path, loggers=(partial(create_wandb, offline=True),), trainer={"max_steps": 10})
     assert list((tmp_path / "wandb").glob("offline-run-*"))
 
 
+@pytest.mark.slow
 def test_mlflow_logger_writes_to_the_run_s_folder(tmp_path: Path) -> None:
     mlflow = pytest.importorskip("mlflow")
     toy_fit(tmp_path, loggers=(create_mlflow,), trainer={"max_steps": 10})

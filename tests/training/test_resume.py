@@ -59,6 +59,7 @@ def test_a_finished_run_has_nothing_left_to_do(tmp_path: Path) -> None:
     assert before == ((tmp_path / "checkpoints/last.ckpt").read_bytes(), (tmp_path / "history.jsonl").read_bytes())
 
 
+@pytest.mark.slow
 def test_a_higher_limit_goes_on(tmp_path: Path) -> None:
     toy_fit(tmp_path / "two", trainer={"max_steps": 20})
     assert toy_fit(tmp_path / "two", trainer={"max_steps": 30}).state.update == 30
@@ -118,6 +119,7 @@ def damage(path: Path, how: str) -> None:
 DAMAGE = ["cut short", "one bit", "empty"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", DAMAGE)
 def test_a_damaged_last_checkpoint_costs_only_the_way_back_to_the_best(
     tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
