@@ -33,6 +33,7 @@ TYPES: dict[str, Any] = {
     "seeds": list[int],
     "seed": int,
     "label_smoothing": float,
+    "r_drop": float,
 }
 """Types of the plain keys of the root files; `command.key` takes precedence over `key`."""
 

@@ -104,7 +104,7 @@ def assemble(config: Mapping[str, Any], run: Run | None = None, names: Mapping[s
         settings,
         create_data(settings["data"], tokenizer, settings["seed"], start.tokenizers if start else None),
         partial(build, settings["model"], "model"),
-        Criterion(settings["label_smoothing"]),
+        Criterion(settings["label_smoothing"], settings["r_drop"]),
         build(settings["optimizer"], "optimizer"),
         build(settings["schedule"], "schedule"),
         build(settings["search"], "search"),
@@ -200,6 +200,11 @@ def _check(job: Job) -> None:
     word, mask = torch.zeros(1, 1, dtype=torch.long), torch.ones(1, 1, dtype=torch.bool)
     with torch.no_grad():
         model.decode(word, model.encode(word, mask), mask)
+        if job.criterion.r_drop and model.train().decode(word, model.encode(word, mask), mask).mixture is not None:
+            raise UserError(
+                f"r_drop={job.criterion.r_drop}: a model with alignment=hard_marginal predicts a mixture of "
+                "distributions, which R-Drop does not compare\nLeave r_drop out, or take another alignment."
+            )
     if job.trainer.precision == "bf16-mixed" and job.trainer.accelerator == "cpu":
         _check_bfloat16(model, word, mask)
     if job.search.ranking.coverage_penalty and not model.attends:

@@ -18,6 +18,7 @@ DEFAULTS: dict[str, Any] = {
     "seed": 1,
     "checkpoint": None,
     "label_smoothing": 0.1,
+    "r_drop": 0.0,
     "tokenize": "13a",
     "lowercase": False,
     "test_splits": None,

@@ -1,7 +1,8 @@
-"""The training loss: label-smoothed cross-entropy, and the score-function term of hard attention."""
+"""The training loss: label-smoothed cross-entropy, the score-function term of hard attention, R-Drop."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +13,7 @@ from seq2seq.errors import UserError
 from seq2seq.interfaces import DecoderOutput, OutputLayer, PositionMixture, SampledAttention
 from seq2seq.kernels.cross_entropy import fused_cross_entropy
 from seq2seq.kernels.mixture_cross_entropy import mixture_cross_entropy
+from seq2seq.kernels.symmetric_divergence import symmetric_divergence
 
 ENTROPY_WEIGHT = 0.01
 """Weight of the attention's entropy in the REINFORCE term."""
@@ -41,13 +43,25 @@ class Criterion(nn.Module):
     every position before they favor one.
 
     Where a word's distribution is a mixture over positions, the loss is the mixture's (`mixture_cross_entropy`).
+
+    r_drop, if positive, is the weight alpha of R-Drop (Liang et al. 2021, equation 4): a training batch holds each pair
+    twice, the copies behind the originals, under different dropout, and the loss adds alpha / 2 times the symmetric
+    Kullback-Leibler divergence of their output distributions. All of it is halved, so that a pair counts once.
     """
 
-    def __init__(self, smoothing: float = 0.1) -> None:
+    def __init__(self, smoothing: float = 0.1, r_drop: float = 0.0) -> None:
         super().__init__()
         if not 0 <= smoothing < 1:
             raise UserError(f"label_smoothing must be at least 0 and below 1, got {smoothing}")
+        if not 0 <= r_drop < math.inf:
+            raise UserError(f"r_drop must be at least 0, got {r_drop}")
         self.smoothing = smoothing
+        self.r_drop = r_drop
+
+    @property
+    def twice(self) -> bool:
+        """True where a batch must hold each pair twice, see `r_drop`."""
+        return self.training and self.r_drop > 0
 
     def forward(self, decoded: DecoderOutput, output: OutputLayer, target: Tensor, mask: Tensor) -> Loss:
         """decoded: features (B, T, D) and any sampling record; target (B, T) ids, mask (B, T) real tokens."""
@@ -71,6 +85,10 @@ class Criterion(nn.Module):
             )
             sampled_loss = loss + reinforce_loss(sampling, -nll, -expected_nll, ENTROPY_WEIGHT)
             loss = torch.lerp(sampled_loss, expected_loss, EXPECTED_SHARE)
+        if self.twice:
+            one, other = decoded.features.flatten(0, 1).index_select(0, rows).chunk(2)
+            loss = loss + self.r_drop / 2 * symmetric_divergence(one, other, output.weight, output.bias)
+            return Loss(loss / 2, nll.sum() / 2, mask.sum() // 2)
         return Loss(loss, nll.sum(), mask.sum())
 
     def _marginal(

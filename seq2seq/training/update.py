@@ -43,6 +43,10 @@ class TrainingModule(nn.Module):
         self, source: Tensor, source_mask: Tensor, target_in: Tensor, target_out: Tensor, target_mask: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Compute the loss over UNIT, to differentiate, and the batch's loss, plain NLL and tokens, to report."""
+        if self.criterion.twice:
+            source, source_mask, target_in, target_out, target_mask = (
+                each.repeat(2, 1) for each in (source, source_mask, target_in, target_out, target_mask)
+            )
         memory = self._encode(source, source_mask)
         decoded = self._decode(target_in, memory, target_mask)
         loss = self.criterion(decoded, self.model.output, target_out, target_mask)

@@ -97,6 +97,12 @@ def test_assembling_refuses_what_cannot_work(changes: dict[str, Any], message: s
         assemble({**settings, **changes})
 
 
+def test_assembling_refuses_r_drop_of_a_mixture() -> None:
+    marginal = ("model=luong", "model.width=8", "model/attention/alignment=hard_marginal", "r_drop=1")
+    with pytest.raises(UserError, match=r"r_drop=1: a model with alignment=hard_marginal"):
+        assemble(seq2seq.compose(*marginal))
+
+
 def test_assembling_needs_no_hydra(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "hydra", None)
     assert assemble(settings).trainer.max_steps == 4

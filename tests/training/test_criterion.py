@@ -1,5 +1,7 @@
 """The criterion: what it counts, smooths and adds for hard attention."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -70,3 +72,27 @@ class TestCriterion:
     def test_refuses_impossible_smoothing(self, value: float) -> None:
         with pytest.raises(UserError, match="label_smoothing"):
             Criterion(value)
+
+    def test_r_drop_by_hand(self) -> None:
+        """Half of both copies' losses and of alpha / 2 times the divergence of their distributions."""
+        torch.manual_seed(2)
+        features = torch.randn(4, 3, 4, dtype=torch.float64, requires_grad=True)
+        _, output, target, mask = self.batch()
+        criterion = Criterion(0.1, r_drop=3.0)
+        result = criterion(DecoderOutput(features), output, target.repeat(2, 1), mask.repeat(2, 1))
+        logs = [F.log_softmax(output(half)[mask], dim=-1) for half in features.chunk(2)]
+        smoothed = sum(F.cross_entropy(log, target[mask], label_smoothing=0.1, reduction="sum") for log in logs)
+        divergence = sum(F.kl_div(a, b, reduction="sum", log_target=True) for a, b in (logs, logs[::-1]))
+        expected = (smoothed + 3.0 / 2 * divergence) / 2
+        torch.testing.assert_close(result.loss, expected)
+        torch.testing.assert_close(gradients(result.loss, features), gradients(expected, features))
+        assert result.tokens.item() == 4
+        assert result.nll.item() == pytest.approx(
+            sum(F.nll_loss(log, target[mask], reduction="sum") for log in logs).item() / 2
+        )
+        assert not criterion.eval().twice
+
+    @pytest.mark.parametrize("value", [-1.0, math.inf, math.nan])
+    def test_refuses_impossible_weight_of_r_drop(self, value: float) -> None:
+        with pytest.raises(UserError, match="r_drop"):
+            Criterion(0.1, value)

@@ -14,6 +14,7 @@ from toy import ToyData, history, toy_fit, toy_model
 from seq2seq.errors import UserError
 from seq2seq.interfaces import Batch
 from seq2seq.training.checkpoint import model_weights, read_checkpoint
+from seq2seq.training.criterion import Criterion
 from seq2seq.training.schedule import Constant, InverseSqrt
 from seq2seq.training.state import TrainingState, random_state, restore_random_state, seed_everything
 
@@ -36,6 +37,33 @@ def plain_update(model: torch.nn.Module, batches: list[Batch], rate: float, clip
         for parameter, gradient in zip(model.parameters(), gradients, strict=True):
             parameter -= rate * gradient * (min(1.0, clip / norm) if clip else 1.0)
     return norm
+
+
+def test_r_drop_without_dropout_trains_as_usual(tmp_path: Path) -> None:
+    trained = []
+    for name, weight in (("without", 0.0), ("with", 5.0)):
+        run = tmp_path / name
+        toy_fit(run, model=toy_model(dropout=0.0), trainer={"max_steps": 10}, criterion=Criterion(0.1, weight))
+        trained.append(history(run)[-1])
+    assert trained[1]["target_tokens"] == trained[0]["target_tokens"]
+    assert trained[1]["valid_perplexity"] == float32_approx(trained[0]["valid_perplexity"])
+
+
+def test_r_drop_brings_predictions_under_dropout_together(tmp_path: Path) -> None:
+    def disagreement(weight: float) -> float:
+        model = toy_model(dropout=0.5)
+        toy_fit(tmp_path / str(weight), model=model, criterion=Criterion(0.0, weight))
+        torch.manual_seed(1)
+        batch = next(iter(ToyData().train_loader()))
+        one, other = (
+            model.train().logits(
+                model.decode(batch.target_in, model.encode(batch.source, batch.source_mask), batch.target_mask).features
+            )
+            for _ in range(2)
+        )
+        return float(F.kl_div(one.log_softmax(-1), other.log_softmax(-1), reduction="batchmean", log_target=True))
+
+    assert disagreement(5.0) < 0.7 * disagreement(0.0)
 
 
 @pytest.mark.parametrize("clip", [None, 0.3])

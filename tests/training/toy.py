@@ -105,12 +105,13 @@ def toy_fit(
     optimizer: Any = None,
     loggers: tuple[Any, ...] = (),
     callbacks: tuple[Any, ...] = (),
+    criterion: Criterion | None = None,
 ) -> TrainingResult:
     settings = {"max_steps": 30, "val_check_interval": 10, "log_every_n_steps": 4, "threads": 1, "patience": None}
     return fit(
         model or toy_model(),
         data or ToyData(),
-        criterion=Criterion(0.1),
+        criterion=criterion or Criterion(0.1),
         optimizer=optimizer or partial(torch.optim.Adam, lr=3e-3, fused=True),
         schedule=schedule or InverseSqrt(5),
         search=GreedySearch(),

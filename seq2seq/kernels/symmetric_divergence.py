@@ -1,0 +1,34 @@
+"""Divergence of two output distributions, fused with the output projection."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from seq2seq.kernels.cross_entropy import CPU_CHUNK, GPU_CHUNK
+
+
+def symmetric_divergence(
+    one: Tensor, other: Tensor, weight: Tensor, bias: Tensor | None, chunk: int | None = None
+) -> Tensor:
+    """Sum over rows of KL(p || q) + KL(q || p) in nats, p = softmax(one weight^T + bias), q the same of `other`.
+
+    one, other (N, D), weight (V, D), bias (V,). Logits are held for `chunk` entries at once and computed again for the
+    gradient.
+    """
+    if chunk is None:
+        chunk = CPU_CHUNK if one.device.type == "cpu" else GPU_CHUNK
+    rows = max(1, chunk // weight.shape[0])
+    parts = [
+        checkpoint(symmetric_divergence_reference, a, b, weight, bias, use_reentrant=False, preserve_rng_state=False)
+        for a, b in zip(one.split(rows), other.split(rows), strict=True)
+    ]
+    return torch.stack(parts).sum()
+
+
+def symmetric_divergence_reference(one: Tensor, other: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Compute `symmetric_divergence` from all logits at once: the sum of (p - q) (log p - log q)."""
+    p, q = (torch.log_softmax(F.linear(features, weight, bias), dim=1) for features in (one, other))
+    return ((p.exp() - q.exp()) * (p - q)).sum()
