@@ -44,7 +44,8 @@ Start here (built-in data, no network):
 def main(arguments: list[str] | None = None) -> None:
     """Run a command line and exit with its status."""
     guarded(_prepare)
-    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+    status = run(sys.argv[1:] if arguments is None else arguments)
+    sys.exit(guarded(_flush) or status)
 
 
 def _prepare() -> None:
@@ -53,14 +54,18 @@ def _prepare() -> None:
     prepare_streams()
 
 
+def _flush() -> None:
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
 def run(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         width = max(map(len, COMMANDS))
         commands = "\n".join(f"  {name:<{width}}  {text}" for name, text in COMMANDS.items())
         return guarded(say, USAGE.format(commands=commands)) or (0 if arguments else 2)
     if arguments[0] == "--version":
-        print(__version__)
-        return 0
+        return guarded(say, __version__)
     command, rest = arguments[0], arguments[1:]
     if command not in COMMANDS:
         from seq2seq.pipeline.suggestions import nearest
@@ -90,18 +95,24 @@ def guarded(function: Callable[..., int | None], *arguments: Any) -> int:
     except KeyboardInterrupt:
         resumes = arguments and arguments[0] in ("train", "compare")
         return fail("interrupted" + "; the same command resumes from the last checkpoint" * bool(resumes), INTERRUPTED)
-    except BrokenPipeError:
-        # The reader has gone: keep the interpreter's closing flush from complaining about it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader has gone
+        _drop_output()
         return 0
     except OSError as error:
         if error.strerror is None:
             raise
+        if error.filename == "standard output":
+            _drop_output()
         return fail(f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):
             raise
         return fail(OUT_OF_MEMORY)
+
+
+def _drop_output() -> None:
+    """Keep the interpreter's closing flush from complaining about standard output once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def say(text: str) -> None:

@@ -31,7 +31,6 @@ from seq2seq.commands.report import write_report
 from seq2seq.commands.train import named, train
 from seq2seq.commands.workers import enter_worker
 from seq2seq.errors import OUT_OF_MEMORY, UserError, out_of_memory
-from seq2seq.pipeline.job import assemble
 from seq2seq.pipeline.ranks import is_rank_zero
 from seq2seq.pipeline.suggestions import nearest
 from seq2seq.run import Run
@@ -81,6 +80,8 @@ class Jobs:
 
     def check(self, name: str, overrides: list[str]) -> None:
         """Refuse impossible settings of one training before any begins."""
+        from seq2seq.pipeline.job import assemble
+
         try:
             config = checked(self._loader.load_sweep_config(self._config, overrides), "compare", overrides)
             run = Run(config.run_dir)

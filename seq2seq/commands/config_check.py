@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -15,7 +15,11 @@ from seq2seq.pipeline.suggestions import nearest
 
 TYPES: dict[str, Any] = {
     **dict.fromkeys(("checkpoint", "checkpoints", "runs"), str | list[str]),
-    **dict.fromkeys(("export.checkpoint", "output", "host", "split", "format", "engine", "device", "tokenize"), str),
+    **dict.fromkeys(("export.checkpoint", "output", "host", "split", "device", "tokenize"), str),
+    **dict.fromkeys(("translate.format", "score.format"), Literal["text", "jsonl"]),
+    "export.format": Literal["bundle", "ctranslate2", "onnx"],
+    "engine": Literal["auto", "torch", "ctranslate2", "onnx"],
+    "long_lines": Literal["split", "truncate"],
     **dict.fromkeys(("run_dir", "baseline", "input", "quantization", "sample"), str | None),
     **dict.fromkeys(("evaluate.tokenize", "comet", "report.split"), str | None),
     **dict.fromkeys(("train.checkpoint", "compare.checkpoint", "evaluate.checkpoint"), str | None),
@@ -61,6 +65,10 @@ def check(config: DictConfig, command: str) -> None:
     for key, value in plain.items():
         hint = TYPES.get(f"{command}.{key!s}", TYPES.get(str(key), object))
         found = with_whole_numbers(value, hint)
+        if not fits(found, hint) and get_origin(hint) is Literal:
+            names = get_args(hint)
+            known = f"choose {', '.join(names[:-1])} or {names[-1]}"
+            raise UserError(f"{key!s}={value!r} is unknown{nearest(str(value), names)}; {known}")
         if not fits(found, hint):
             raise UserError(f"{key!s}={value!r} has the wrong type: {describe(hint)} is needed")
         if found is not value:

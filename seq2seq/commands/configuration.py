@@ -66,6 +66,19 @@ def checkpoints(value: Any, key: str = "checkpoint") -> list[str]:
     return paths
 
 
+def need_files(config: DictConfig, *keys: str) -> None:
+    """Check the files that these keys name, if any, before anything slow is imported.
+
+    Raises:
+        UserError: one that does not exist, or is a folder.
+    """
+    for key in keys:
+        if config[key] is not None and not Path(config[key]).exists():
+            raise UserError(f"{key}={config[key]}: No such file or directory")
+        if config[key] is not None and Path(config[key]).is_dir():
+            raise UserError(f"{key}={config[key]} is a folder\nGive a file.")
+
+
 def chosen_search(node: DictConfig) -> Search | dict[str, Any] | None:
     """Build the search of `search=NAME`; for search=checkpoint return the changed options, or None.
 

@@ -1,18 +1,46 @@
-"""Standard input, output and error: UTF-8 everywhere, and closed ones."""
+"""Standard input, output and error: UTF-8 everywhere, and those that are closed or cannot be written."""
 
 from __future__ import annotations
 
 import io
 import os
 import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from seq2seq.errors import UserError
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+
+class _Output(io.FileIO):
+    """Standard output: an error that keeps it from being written names it."""
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            error.filename = "standard output"
+            raise
+
+
+class _Messages(io.FileIO):
+    """Standard error: what cannot be written there, as on a full disk or a terminal that has gone, is lost, which is no
+    reason to stop a training."""
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return memoryview(data).nbytes
 
 
 def prepare_streams() -> None:
     """Write UTF-8 to standard output and error in any locale.
 
-    Closed streams are replaced by the null device, so that no file gets their number.
+    Closed streams are replaced by the null device, so that no file gets their number. Streams that a caller has
+    replaced stay as they are.
     """
     for number in range(3):
         try:
@@ -21,9 +49,18 @@ def prepare_streams() -> None:
             os.open(os.devnull, os.O_RDWR)
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (open to the end)
-    for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors=errors)
+    if sys.stdout is not None and sys.stdout is sys.__stdout__:
+        sys.stdout = _text(_Output(1, "w", closefd=False), sys.stdout, "surrogateescape")
+    if sys.stderr is sys.__stderr__:
+        sys.stderr = _text(_Messages(2, "w", closefd=False), sys.stderr, "backslashreplace")
+
+
+def _text(raw: io.FileIO, before: Any, errors: str) -> io.TextIOWrapper:
+    """Return a stream of UTF-8 into `raw`, which flushes its lines where the one `before` did."""
+    with suppress(OSError):
+        before.flush()
+    flushing = getattr(before, "line_buffering", True)
+    return io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", errors, newline="\n", line_buffering=flushing)
 
 
 def need_output(way_out: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from seq2seq.commands.configuration import checkpoints, chosen_search
+from seq2seq.commands.configuration import checkpoints, chosen_search, need_files
 from seq2seq.commands.console import need_output
 from seq2seq.errors import UserError
 from seq2seq.files import atomic_write
@@ -40,6 +40,7 @@ def main(config: DictConfig) -> int:
         need_output("Give output=DIR.")
     if config.checkpoint is not None:
         checkpoints(config.checkpoint)
+    need_files(config, "hypotheses", "references", "sources")
     with logging_to():
         comet = asked_comet(config)
         splits = score_files(config, files, comet) if config.checkpoint is None else score_checkpoint(config, comet)

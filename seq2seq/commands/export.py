@@ -8,19 +8,16 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from seq2seq.commands.configuration import checkpoints
+from seq2seq.commands.configuration import checkpoints, need_files
 from seq2seq.errors import UserError
 from seq2seq.run import Run
 
-FORMATS = ("bundle", "ctranslate2", "onnx")
 SAMPLE = 64
 """Number of segments that verify an export."""
 
 
 def main(config: DictConfig) -> int:
     output, checkpoint = Path(config.output), Path(config.checkpoint)
-    if config.format not in FORMATS:
-        raise UserError(f"format={config.format!r} is unknown; choose {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
     if config.format != "ctranslate2" and config.quantization is not None:
         raise UserError("quantization= belongs to format=ctranslate2")
     if config.format == "bundle" and config.sample is not None:
@@ -28,6 +25,7 @@ def main(config: DictConfig) -> int:
     if output.exists():
         raise UserError(f"output={output} exists already\nGive another folder, or remove it first.")
     checkpoints(config.checkpoint)
+    need_files(config, "sample")
     from seq2seq.inference.bundle import load_bundle
     from seq2seq.inference.scores import scored_run
 

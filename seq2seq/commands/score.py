@@ -11,20 +11,19 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from seq2seq.commands.configuration import checkpoints, chosen_search
+from seq2seq.commands.configuration import checkpoints, chosen_search, need_files
 from seq2seq.commands.console import need_output
 from seq2seq.errors import UserError
 
 
 def main(config: DictConfig) -> int:
-    if config.format not in ("text", "jsonl"):
-        raise UserError(f"format={config.format!r} is unknown; choose text or jsonl")
     need_output("Write the scores to a file: > scores.txt")
     names = checkpoints(config.checkpoint)
+    need_files(config, "sources", "translations")
+    pairs = list(line_pairs(config.sources, config.translations))
     from seq2seq.inference.translator import Translator
 
     translator = Translator.load(names, config.device, chosen_search(config.search))
-    pairs = list(line_pairs(config.sources, config.translations))
     if cut := sum(not finished for _, _, finished in pairs):
         print(
             f"warning: {cut} translations were cut at the maximum length; they are scored as if they ended there",

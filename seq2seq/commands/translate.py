@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
-from seq2seq.commands.configuration import checkpoints, chosen_search
+from seq2seq.commands.configuration import checkpoints, chosen_search, need_files
 from seq2seq.commands.console import need_output
 from seq2seq.errors import UserError
 from seq2seq.files import InUse, hold
@@ -92,8 +92,11 @@ def check_files(config: DictConfig) -> None:
         raise UserError("standard input is closed\nGive input=FILE.")
     if not config.join and config.output is None:
         need_output("Give output=FILE.")
-    if config.input is not None and not Path(config.input).exists():
-        raise UserError(f"{config.input}: No such file or directory")
+    if config.resume and config.output is None:
+        raise UserError("resume=true needs output=FILE")
+    if config.format == "text" and config.n_best not in (None, 1):
+        raise UserError(f"n_best={config.n_best} needs format=jsonl: a line of text has one translation")
+    need_files(config, "input")
     if not config.join:
         checkpoints(config.checkpoint)
     if config.join and config.input is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import logging
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from seq2seq.errors import UserError
+from seq2seq.files import writing
 
 logger = logging.getLogger(__name__)
 
@@ -82,12 +82,11 @@ def _lock(path: Path) -> Iterator[None]:
 @contextmanager
 def _readable_errors(folder: Path) -> Iterator[None]:
     try:
-        yield
+        with writing(folder):
+            yield
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
-        reason = "the disk is full" if full else error.strerror or str(error)
         raise UserError(
-            f"cannot write the cache folder {folder}: {reason}.\n"
+            f"cannot write the cache folder {folder}: {error.strerror or error}.\n"
             "Nothing half-written is kept: make room or choose another folder with data.cache_dir=DIR."
         ) from error
 

@@ -6,10 +6,12 @@ import json
 import os
 import stat
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from seq2seq.errors import UserError
-from seq2seq.inference.translation import Translation
+
+if TYPE_CHECKING:
+    from seq2seq.inference.translation import Translation
 
 FORMATS = {"text": "text", "jsonl": "JSON lines"}
 

@@ -144,4 +144,7 @@ def _record(checkpoint: str | Path, bundle: Bundle, splits: Mapping[str, Any]) -
             logger.warning("not kept in %s: it has no such scores of %s", run.metrics_file, split)
             continue
         known |= {key: entry[key] for key in (LEARNED.key, "by_beam_size") if key in entry}
-    run.write_metrics(metrics)
+    try:
+        run.write_metrics(metrics)
+    except OSError as error:  # the scores are also returned
+        logger.warning("not kept in %s: %s", run.metrics_file, error.strerror or error)

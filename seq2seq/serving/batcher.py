@@ -9,12 +9,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from threading import Condition, Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seq2seq.errors import UserError
-from seq2seq.inference.translation import Translation
-from seq2seq.inference.translator import Translator
-from seq2seq.search import Search
+
+if TYPE_CHECKING:
+    from seq2seq.inference.translation import Translation
+    from seq2seq.inference.translator import Translator
+    from seq2seq.search import Search
 
 log = logging.getLogger(__name__)
 

@@ -1,5 +1,6 @@
 """`seq2seq evaluate` by a run's own protocol; the effect of the beam and COMET, which go into metrics.json."""
 
+import errno
 import json
 import os
 import sys
@@ -101,6 +102,22 @@ def test_scores_of_a_runs_bundle_are_added_to_the_run(
     assert run(["evaluate", "checkpoint=.", "beam_sizes=[3]"]) == 0
     found = json.loads(capsys.readouterr().out)["test"]["by_beam_size"]
     assert metrics(folder)["splits"]["test"]["by_beam_size"] == found
+
+
+def test_scores_are_printed_where_the_run_cannot_be_written(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = metrics(folder)
+
+    def refuse(path: Path) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(Run, "write_metrics", lambda self, _: refuse(self.metrics_file))
+    assert run(["evaluate", "checkpoint=run", "beam_sizes=[2]"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["test"]["by_beam_size"][0]["beam_size"] == 2
+    assert "run/metrics.json: Read-only file system" in printed.err
+    assert metrics(folder) == before
 
 
 @pytest.mark.slow

@@ -60,6 +60,23 @@ def test_a_closed_standard_error_is_no_reason_to_stop(tmp_path: Path) -> None:
     assert (tmp_path / "out.txt").read_text() == "kept True\n"
 
 
+@pytest.mark.parametrize("unwritable", ["2>/dev/full", "2</dev/null"])
+def test_messages_that_cannot_be_written_are_no_reason_to_stop(unwritable: str, tmp_path: Path) -> None:
+    code = (
+        "import sys; from seq2seq.commands.console import prepare_streams; prepare_streams(); "
+        "print('lost', file=sys.stderr, flush=True); print('kept')"
+    )
+    done = shell(f'$PYTHON -c "{code}" {unwritable}', tmp_path)
+    assert (done.returncode, done.stdout) == (0, b"kept\n")
+
+
+@pytest.mark.parametrize("arguments", ["--version", "--help", "train --help", "train --cfg job"])
+def test_an_output_that_cannot_be_written_is_named(arguments: str, tmp_path: Path) -> None:
+    done = shell(f"$PYTHON -m seq2seq {arguments} >/dev/full", tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == b"error: standard output: No space left on device\n"
+
+
 @pytest.mark.parametrize("module", ["omegaconf", "hydra", "hydra.core.plugins", "torch"])
 def test_ctrl_c_during_an_import_ends_as_later(module: str, tmp_path: Path) -> None:
     (tmp_path / "start.py").write_text(

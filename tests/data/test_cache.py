@@ -106,10 +106,18 @@ def full_disk(cache: Path, result: Path) -> None:
 def test_full_disk_is_a_clear_error(tmp_path):
     fork(full_disk, tmp_path / "cache", tmp_path / "result").join()
     message = (tmp_path / "result").read_text()
-    assert "the disk is full" in message and "data.cache_dir=DIR" in message and len(message.splitlines()) == 2
+    assert "cache: File too large.\n" in message and "data.cache_dir=DIR" in message and len(message.splitlines()) == 2
     assert not [path for path in (tmp_path / "cache").iterdir() if path.is_dir()]
     folder = cached_folder(tmp_path / "cache", "thing", "key", write("x" * 10_000))
     assert (folder / "two").stat().st_size == 10_000
+
+
+def test_a_full_disk_met_by_another_library_is_the_same_error(tmp_path):
+    def build(folder: Path) -> None:
+        raise RuntimeError("Internal: No space left on device")
+
+    with pytest.raises(UserError, match="cannot write the cache folder .*: No space left on device"):
+        cached_folder(tmp_path, "thing", "key", build)
 
 
 def test_folder_that_cannot_be_written_is_a_clear_error(tmp_path):
