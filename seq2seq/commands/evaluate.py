@@ -22,9 +22,11 @@ if TYPE_CHECKING:
 def main(config: DictConfig) -> int:
     files = [config.hypotheses, config.references, config.sources]
     if (config.checkpoint is None) == (config.hypotheses is None):
-        raise UserError("give checkpoint=RUN, or hypotheses=FILE references=FILE sources=FILE")
-    if config.hypotheses is not None and None in files:
-        raise UserError("hypotheses=FILE needs references=FILE and sources=FILE")
+        raise UserError("give checkpoint=RUN, or hypotheses=FILE references=FILE")
+    if config.hypotheses is not None and config.references is None:
+        raise UserError("hypotheses=FILE needs references=FILE")
+    if config.hypotheses is not None and config.sources is None and config.comet is not None:
+        raise UserError("comet= needs sources=FILE as well")
     if config.checkpoint is not None and any(files):
         raise UserError("references= and sources= go with hypotheses=; a checkpoint has the test sets of its corpus")
     if config.checkpoint is None and (config.splits or chosen_data(config) or chosen_search(config.search)):
@@ -61,14 +63,15 @@ def asked_comet(config: DictConfig) -> Comet | None:
     return load_comet(config.comet, gpus=int(config.device.startswith("cuda")))
 
 
-def score_files(config: DictConfig, files: list[str], comet: Comet | None) -> dict[str, Any]:
+def score_files(config: DictConfig, files: list[Any], comet: Comet | None) -> dict[str, Any]:
     from seq2seq.data.texts import read_texts
     from seq2seq.evaluation.metrics import LEARNED, evaluate_texts
 
-    hypotheses, references, sources = map(read_texts, files)
+    hypotheses, references = map(read_texts, files[:2])
+    sources = None if files[2] is None else read_texts(files[2])
     tokenize, lowercase = config.tokenize or "13a", bool(config.lowercase)
     scores = evaluate_texts(hypotheses, references, sources, tokenize=tokenize, lowercase=lowercase)
-    if comet is not None:
+    if comet is not None and sources is not None:
         scores[LEARNED.key] = comet.score(hypotheses, references, sources)
     return {Path(files[0]).name: scores}
 

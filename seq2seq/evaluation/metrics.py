@@ -166,7 +166,7 @@ class References:
 def evaluate_texts(
     hypotheses: Sequence[str],
     references: Sequence[str],
-    sources: Sequence[str],
+    sources: Sequence[str] | None,
     *,
     tokenize: str = "13a",
     lowercase: bool = False,
@@ -178,9 +178,10 @@ def evaluate_texts(
 ) -> dict[str, Any]:
     """Score one system on one test set; the result is plain values for a run's metrics.json.
 
-    All three lists are detokenized text, one entry per segment, in the same order; tokenize and lowercase are
-    sacreBLEU's. samples and seed are those of the bootstrap, which draws the segments of one of `groups` (a number for
-    each segment) together. languages: codes of source and target, which decide between words and characters.
+    All lists are detokenized text, one entry per segment, in the same order; without sources nothing is scored by
+    length. tokenize and lowercase are sacreBLEU's. samples and seed are those of the bootstrap, which draws the
+    segments of one of `groups` (a number for each segment) together. languages: codes of source and target, which
+    decide between words and characters.
 
     Returns {"segments", each metric's key, "units", "length_ratio", "repetition_rate", "retention", "by_length",
     "bootstrap"}. A metric is {"score", "low", "high", "signature"}, the bounds a 95% interval, or None below FEWEST
@@ -192,15 +193,16 @@ def evaluate_texts(
 
     Raises UserError for lists of different lengths, no segments at all, or an unknown tokenizer.
     """
-    if not len(hypotheses) == len(references) == len(sources):
+    if len({len(texts) for texts in (hypotheses, references, sources) if texts is not None}) > 1:
+        of_sources = "" if sources is None else f" of {len(sources)} sources"
         raise UserError(
-            f"cannot score {len(hypotheses)} hypotheses against {len(references)} references of {len(sources)} sources;"
-            "\nall three need one line per segment"
+            f"cannot score {len(hypotheses)} hypotheses against {len(references)} references{of_sources};"
+            "\nall need one line per segment"
         )
     if not references:
         raise UserError("cannot score an empty test set; give at least one segment")
     _warn_of_tokenizer(tokenize, hypotheses, references, languages[1])
-    units = {"source": length_unit(languages[0], sources), "target": length_unit(languages[1], references)}
+    unit, target_unit = length_unit(languages[0], sources or ()), length_unit(languages[1], references)
     test_set = References(references, tokenize, lowercase, groups)
     counted = {metric: test_set.statistics(metric, hypotheses) for metric in test_set.scorers}
     primary = counted[PRIMARY]
@@ -210,10 +212,10 @@ def evaluate_texts(
             own = counted.get(metric)
             result[metric.key] = own and {**own.interval(None, samples, seed), "signature": own.signature}
     result |= {
-        "units": units,
+        "units": {"source": None if sources is None else unit, "target": target_unit},
         "length_ratio": length_ratio(primary),
-        "repetition_rate": repetition_rate(hypotheses, units["target"]),
-        "retention": retention(primary, sources, samples, seed, units["source"]),
+        "repetition_rate": repetition_rate(hypotheses, target_unit),
+        "retention": None if sources is None else retention(primary, sources, samples, seed, unit),
         "by_length": [
             {
                 "low": low,
@@ -222,7 +224,7 @@ def evaluate_texts(
                 "length_ratio": length_ratio(primary, rows),
                 **{metric.key: own.interval(rows, samples, seed) for metric, own in counted.items()},
             }
-            for low, high, rows in rows_by_length(sources, units["source"])
+            for low, high, rows in rows_by_length(sources or (), unit)
         ],
     }
     if reference_parts is not None:
@@ -234,7 +236,7 @@ def evaluate_texts(
             samples=samples,
             seed=seed,
             groups=groups,
-            unit=units["target"],
+            unit=target_unit,
         )
     result["bootstrap"] = {"samples": samples, "seed": seed, "confidence": 0.95}
     if groups is not None:

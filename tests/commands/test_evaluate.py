@@ -104,6 +104,20 @@ def test_scores_of_a_runs_bundle_are_added_to_the_run(
     assert metrics(folder)["splits"]["test"]["by_beam_size"] == found
 
 
+def test_files_are_scored_without_sources(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = ["evaluate", "hypotheses=run/test.hyp.txt", "references=run/test.ref.txt", "tokenize=none"]
+    found = []
+    for sources in ([], ["sources=run/test.src.txt"]):
+        capsys.readouterr()
+        assert run([*files, *sources]) == 0
+        found.append(json.loads(capsys.readouterr().out)["test.hyp.txt"])
+    without, whole = found
+    assert (without.pop("by_length"), without.pop("retention"), without.pop("units")["source"]) == ([], None, None)
+    assert without.items() <= whole.items()
+    assert run([*files, "comet=some/model"]) == 2
+    assert "comet= needs sources=FILE" in capsys.readouterr().err
+
+
 def test_scores_are_printed_where_the_run_cannot_be_written(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
