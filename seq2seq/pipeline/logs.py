@@ -12,17 +12,20 @@ from pathlib import Path
 
 @contextmanager
 def logging_to(path: Path | None = None, name: str = "") -> Iterator[None]:
-    """Print the package's log on standard error, each line after `name`, and append it with times to `path`."""
+    """Print the package's log on standard error, each line after `name`, and append it with times to `path`. The same
+    warning is given once."""
     logger = logging.getLogger("seq2seq")
     before = logger.level
     handlers: list[logging.Handler] = [_Stderr()]
-    handlers[0].setFormatter(logging.Formatter(f"{name}: %(message)s" if name else "%(message)s"))
+    before_line = f"{name}: ".replace("%", "%%") if name else ""
+    handlers[0].setFormatter(logging.Formatter(f"{before_line}%(message)s"))
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         handlers.append(_File(path, encoding="utf-8"))
         handlers[1].setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logger.setLevel(logging.INFO)
     for handler in handlers:
+        handler.addFilter(_Once())
         logger.addHandler(handler)
     hook, threading.excepthook = threading.excepthook, _thread_failed
     try:
@@ -46,6 +49,22 @@ def _thread_failed(ended: threading.ExceptHookArgs) -> None:
         print(f"warning: {ended.exc_value}", file=sys.stderr, flush=True)
     else:
         threading.__excepthook__(ended)
+
+
+class _Once(logging.Filter):
+    """Drops a warning that has been given already, such as the same advice before training and for each test set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._given: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING:
+            return True
+        text = record.getMessage()
+        new = text not in self._given
+        self._given.add(text)
+        return new
 
 
 class _File(logging.FileHandler):

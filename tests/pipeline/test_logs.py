@@ -27,6 +27,22 @@ def test_talk_goes_to_the_terminal_and_with_times_to_the_file(
     ]  # fmt: skip
 
 
+def test_a_warning_is_given_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with logging_to(tmp_path / "train.log", "run"):
+        for said in ("see tokenize=zh", "see tokenize=zh", "other"):
+            logger.warning("%s", said)
+            logger.info("line")
+    assert capsys.readouterr().err.count("see tokenize=zh") == 1
+    assert (tmp_path / "train.log").read_text().count("see tokenize=zh") == 1
+    assert (tmp_path / "train.log").read_text().count("INFO line") == 3
+
+
+def test_a_name_may_hold_percent_signs(capsys: pytest.CaptureFixture[str]) -> None:
+    with logging_to(name="50% = %(x)s {y} %"):
+        logger.info("line")
+    assert capsys.readouterr().err == "50% = %(x)s {y} %: line\n"
+
+
 def test_a_log_without_room_is_told_once_and_talk_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "train.log").symlink_to("/dev/full")
     with logging_to(tmp_path / "train.log", "run"):
