@@ -96,6 +96,11 @@ class Run:
         return self.finished or any(self.checkpoints.glob("*.ckpt"))
 
     @property
+    def of_first_version(self) -> bool:
+        """True where config.yaml is as version 0.1.0 wrote it."""
+        return self.settings_file.is_file() and "\ncallbacks:" in self.settings_file.read_text(encoding="utf-8")
+
+    @property
     def started(self) -> float | None:
         """Time in seconds at which a process last took hold of the folder; None if none did."""
         return self._lock.stat().st_mtime if self._lock.exists() else None

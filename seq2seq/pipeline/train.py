@@ -52,6 +52,11 @@ def train(job: Job, run_dir: str | PathLike[str] | None = None, callbacks: Seque
         if is_finished(job, run):
             return run
         check_same(run, job.settings)
+        if run.begun and run.of_first_version:
+            raise UserError(
+                f"cannot resume: {run} was begun by version 0.1.0 of seq2seq\n"
+                f"Give another run_dir=, with checkpoint={run} model=checkpoint to start from its weights."
+            )
         with process_group(run.folder):
             if is_rank_zero():
                 _write_settings(job, run)
