@@ -70,7 +70,8 @@ def check(config: DictConfig, command: str) -> None:
             known = f"choose {', '.join(names[:-1])} or {names[-1]}"
             raise UserError(f"{key!s}={value!r} is unknown{nearest(str(value), names)}; {known}")
         if not fits(found, hint):
-            raise UserError(f"{key!s}={value!r} has the wrong type: {describe(hint)} is needed")
+            way_out = f"\nA list is written {key!s}=[{value}]" if fits([value], hint) else ""
+            raise UserError(f"{key!s}={value!r} has the wrong type: {describe(hint)} is needed{way_out}")
         if found is not value:
             put(config, str(key), found)
     for path, node in targets(plain):

@@ -13,6 +13,7 @@ from omegaconf import DictConfig
 
 from seq2seq.commands.configuration import checkpoints, chosen_search, need_files
 from seq2seq.commands.console import need_output
+from seq2seq.data.readers import COMPRESSIONS
 from seq2seq.errors import UserError
 from seq2seq.files import InUse, hold
 
@@ -96,6 +97,8 @@ def check_files(config: DictConfig) -> None:
         raise UserError("resume=true needs output=FILE")
     if config.format == "text" and config.n_best not in (None, 1):
         raise UserError(f"n_best={config.n_best} needs format=jsonl: a line of text has one translation")
+    if config.output is not None and config.output.endswith(COMPRESSIONS[1:]):
+        raise UserError(f"output={config.output}: translations are not compressed\nGive a name without that ending.")
     need_files(config, "input")
     if not config.join:
         checkpoints(config.checkpoint)

@@ -249,6 +249,10 @@ def test_an_exported_bundle_translates_the_same(capsys: pytest.CaptureFixture[st
         ([BUNDLE, "input=/dev/null", "output=o", "shard.count=2"], "can be read only once"),
         (["join=true", "output=o", "shard.count=2", "input=in.txt"], "leave out input="),
         (["join=true", "output=o"], "needs shard.count"),
+        ([BUNDLE, "input=in.txt", "output=o.gz"], "translations are not compressed"),
+        ([BUNDLE, "input=.", "output=o"], "input=. is a folder"),
+        ([BUNDLE, "input=in.txt", "resume=true"], "resume=true needs output=FILE"),
+        ([BUNDLE, "input=in.txt", "output=o", "engine=onx"], "did you mean 'onnx'?"),
     ],
 )
 def test_translate_refuses_impossible_arguments_and_changes_no_file(

@@ -116,7 +116,7 @@ def test_a_full_disk_met_by_another_library_is_the_same_error(tmp_path):
     def build(folder: Path) -> None:
         raise RuntimeError("Internal: No space left on device")
 
-    with pytest.raises(UserError, match="cannot write the cache folder .*: No space left on device"):
+    with pytest.raises(UserError, match=r"cannot write the cache folder .*: No space left on device"):
         cached_folder(tmp_path, "thing", "key", build)
 
 
