@@ -77,13 +77,16 @@ class LocalPredictiveAlignment(Alignment):
     index within a sentence 0.26 and -0.24, from near zero 0.93 and 0.86.
     """
 
-    def __init__(self, query_width: int, width: int, window: int):
+    def __init__(self, query_width: int, width: int, window: int, scale: float = 1.0):
         super().__init__()
         if min(query_width, width) < 1:
             raise UserError(f"LocalPredictiveAlignment: widths must be positive, got {query_width} and {width}")
         if window < 1:
             raise UserError(f"LocalPredictiveAlignment: window must be 1 or more, got {window}")
+        if not scale > 0:
+            raise UserError(f"LocalPredictiveAlignment: scale must be positive, got {scale}")
         self.window = window
+        self.scale = scale
         self.hidden = nn.Linear(query_width, width, bias=False)
         self.vector = nn.Linear(width, 1, bias=False)
         nn.init.uniform_(self.vector.weight, -0.001, 0.001)
@@ -91,7 +94,7 @@ class LocalPredictiveAlignment(Alignment):
     def center(self, query: Tensor, lengths: Tensor) -> Tensor:
         """query (B, Q, Dq), lengths (B, 1) or (B, Q) -> p (B, Q), in float32 or wider."""
         logit: Tensor = self.vector(torch.tanh(self.hidden(query))).squeeze(-1)
-        return lengths * torch.sigmoid(widened(logit))
+        return lengths * torch.sigmoid(self.scale * widened(logit))
 
     def forward(self, score: Score, query: Tensor, memory: AttentionMemory, position: Tensor) -> AttentionOutput:
         center = self.center(query, memory.lengths).unsqueeze(-1)

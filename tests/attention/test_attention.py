@@ -235,6 +235,7 @@ def test_local_predictive_center_learns_through_the_gaussian():
         (lambda: LocalMonotonicAlignment(-1), "0 or more, got -1"),
         (lambda: LocalPredictiveAlignment(4, 4, 0), "1 or more, got 0"),
         (lambda: LocalPredictiveAlignment(0, 4, 2), "positive, got 0 and 4"),
+        (lambda: LocalPredictiveAlignment(4, 4, 2, 0.0), "scale must be positive, got 0.0"),
     ],
 )
 def test_local_alignments_with_impossible_windows_are_refused(make, message):
@@ -265,3 +266,28 @@ def test_predicted_windows_start_in_the_middle():
     alignment = LocalPredictiveAlignment(64, 64, 10)
     centers = alignment.center(torch.randn(50, 4, 64), torch.full((50, 1), 60))
     assert (centers - 30).abs().max() < 1.5
+
+
+def test_scale_is_a_factor_of_the_vector():
+    torch.manual_seed(0)
+    plain, scaled = LocalPredictiveAlignment(WIDTH, 8, 4), LocalPredictiveAlignment(WIDTH, 8, 4, scale=0.25)
+    torch.nn.init.normal_(scaled.vector.weight)
+    plain.load_state_dict({**scaled.state_dict(), "vector.weight": scaled.vector.weight / 4})
+    query, lengths = torch.randn(5, 3, WIDTH), torch.full((5, 1), 60)
+    torch.testing.assert_close(scaled.center(query, lengths), plain.center(query, lengths))
+
+
+def test_an_early_update_by_adam_hardly_moves_predicted_windows():
+    """Whatever the gradient, Adam's first update moves each weight by its rate; unscaled, 64 of them move a center by
+    many positions."""
+    moved = []
+    for scale in (1.0, 64**-0.5):
+        torch.manual_seed(0)
+        alignment = LocalPredictiveAlignment(64, 64, 10, scale)
+        query, lengths = torch.randn(50, 1, 64), torch.full((50, 1), 60)
+        before = alignment.center(query, lengths).detach()
+        optimizer = torch.optim.Adam([alignment.vector.weight], lr=0.03)
+        alignment.center(query, lengths)[0, 0].mul(1e-6).backward()
+        optimizer.step()
+        moved.append((alignment.center(query, lengths) - before).abs().max().item())
+    assert moved[0] > 8 and moved[1] < 2
