@@ -32,6 +32,11 @@ OUTER = (
 PLACE = "data.root"
 """The key of a corpus's folder, which may move: its content has a fingerprint."""
 
+
+class RunInUse(UserError):
+    """Raised when another process trains in a run's folder."""
+
+
 _LEFTOVERS = (".*.????????.tmp", ".bundle.????????", ".bundle.old.????????")
 """Names that an interrupted `atomic_write` or `new_folder` leaves behind."""
 
@@ -181,7 +186,8 @@ class Run:
         process, so one that is killed leaves none behind.
 
         Raises:
-            UserError: another process holds it, or it cannot be written.
+            RunInUse: another process holds it.
+            UserError: it cannot be written.
         """
         path = self._lock
         try:
@@ -191,7 +197,7 @@ class Run:
             owner = ""
             with suppress(OSError):
                 owner = path.read_text(encoding="utf-8").strip()
-            raise UserError(
+            raise RunInUse(
                 f"{self} is in use by {owner or 'another process'}\n"
                 "Wait until it ends, stop it, or give another run_dir=."
             ) from None

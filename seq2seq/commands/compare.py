@@ -8,11 +8,11 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from filelock import FileLock
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
@@ -33,7 +33,7 @@ from seq2seq.commands.workers import enter_worker
 from seq2seq.errors import OUT_OF_MEMORY, UserError, out_of_memory
 from seq2seq.pipeline.ranks import is_rank_zero
 from seq2seq.pipeline.suggestions import nearest
-from seq2seq.run import Run
+from seq2seq.run import Run, RunInUse
 from seq2seq.training.signals import TrainingInterrupted
 
 OWN = ("models", "experiments", "seeds", "systems", "baseline")
@@ -53,17 +53,44 @@ def main(config: DictConfig) -> int:
         trainings.check(name, overrides)
     began = time.time()
     progress = Progress([folder / name for name in jobs], began)
-    with nullcontext() if config.dry_run or not is_rank_zero() else Run(folder).held():
-        ended = dict(zip(jobs, trainings.launch(list(jobs.values()), progress), strict=True))
-        if failed := {name: one for name, one in ended.items() if one.status}:
-            for name, one in failed.items():
-                if one.error:
-                    print(f"error: {name}: {one.error}", file=sys.stderr)
-            raise Unfinished(folder, failed)
-        if is_rank_zero() and not config.dry_run:
-            print(f"{len(jobs)} runs in {(time.time() - began) / 60:.1f} minutes", file=sys.stderr)
-            write_report([str(folder)], folder, baseline)
+    if not config.dry_run:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"cannot write {folder}: {error.strerror}\nGive another run_dir=.") from error
+    ended = train_free(trainings, jobs, progress)
+    if failed := {name: one for name, one in ended.items() if one.status}:
+        for name, one in failed.items():
+            if one.error:
+                print(f"error: {name}: {one.error}", file=sys.stderr)
+        raise Unfinished(folder, failed)
+    if not is_rank_zero() or config.dry_run:
+        return 0
+    taken = [name for name, one in ended.items() if one.taken]
+    print(f"{len(jobs) - len(taken)} runs in {(time.time() - began) / 60:.1f} minutes", file=sys.stderr)
+    if taken:
+        print(
+            f"{', '.join(taken)}: in training by another process; when that has ended,\n"
+            f"seq2seq report runs={shlex.quote(str(folder))} compares all",
+            file=sys.stderr,
+        )
+    if len(taken) == len(jobs):
+        return 0
+    with FileLock(folder / ".report.lock"):  # the last start to end finds all runs and writes the last report
+        write_report([str(folder)], folder, baseline)
     return 0
+
+
+def train_free(trainings: Jobs, jobs: Mapping[str, list[str]], progress: Progress) -> dict[str, Ended]:
+    """Run the trainings that no other start of the comparison has taken; one that becomes free meanwhile, too."""
+    ended: dict[str, Ended] = {}
+    waiting = dict(jobs)
+    while waiting:
+        found = dict(zip(waiting, trainings.launch(list(waiting.values()), progress), strict=True))
+        ended |= found
+        taken = {name: jobs[name] for name, one in found.items() if one.taken}
+        waiting = taken if len(taken) < len(waiting) else {}
+    return ended
 
 
 class Jobs:
@@ -114,10 +141,11 @@ class Jobs:
 
 
 class Ended(NamedTuple):
-    """Result of a training: exit status and error message."""
+    """Result of a training: exit status and error message, or `taken` where another process is at it."""
 
     status: int
     error: str = ""
+    taken: bool = False
 
 
 class Unfinished(UserError):
@@ -240,6 +268,8 @@ def run_job(config: DictConfig, progress: Progress) -> Ended:
         train(config, run, names)
     except TrainingInterrupted as stop:
         return Ended(stop.exit_code)
+    except RunInUse:
+        return Ended(0, taken=True)
     except UserError as error:
         return Ended(2, str(error))
     except Exception as error:

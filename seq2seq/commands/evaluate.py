@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
+from seq2seq.commands.choices import search_path
 from seq2seq.commands.configuration import checkpoints, chosen_search, need_files
 from seq2seq.commands.console import need_output
 from seq2seq.errors import UserError
@@ -33,7 +36,7 @@ def main(config: DictConfig) -> int:
         raise UserError("splits=, data= and search= go with checkpoint=; hypotheses= are scored as they are")
     if config.beam_sizes and config.checkpoint is None:
         raise UserError("beam_sizes=[...] needs checkpoint=RUN, which translates again with each")
-    if config.output is not None and Run(config.output).finished:
+    if config.output is not None and (run := Run(config.output)).finished and "evaluated" not in run.read_metrics():
         raise UserError(
             f"output={config.output} is the folder of a run, whose metrics.json belongs to the texts that are there\n"
             f"Give another folder, such as output={Path(config.output) / 'evaluation'}"
@@ -79,6 +82,7 @@ def score_files(config: DictConfig, files: list[Any], comet: Comet | None) -> di
 def score_checkpoint(config: DictConfig, comet: Comet | None) -> dict[str, Any]:
     from seq2seq.pipeline.evaluate import evaluate
 
+    hydra = HydraConfig.get()
     return evaluate(
         config.checkpoint,
         data=chosen_data(config),
@@ -90,6 +94,10 @@ def score_checkpoint(config: DictConfig, comet: Comet | None) -> dict[str, Any]:
         comet=comet,
         beam_sizes=config.beam_sizes,
         device=config.device,
+        names={
+            "data": hydra.runtime.choices["data"] if config.data.get("corpus") else None,
+            "command": shlex.join(["seq2seq", "evaluate", *search_path(), *hydra.overrides.task]),
+        },
     )
 
 

@@ -21,6 +21,9 @@ SHORT: dict[Unit, Range] = {"words": (10, 19), "characters": (20, 39)}
 LONG: dict[Unit, Range] = {"words": (40, None), "characters": (80, None)}
 """Retention is the score on LONG sources divided by the score on SHORT ones."""
 
+STEP: dict[Unit, int] = {"words": 10, "characters": 20}
+"""Additional length for which regressions state what is lost; the width of a bucket."""
+
 DIFFERENCE_BUCKETS: tuple[tuple[int | None, int | None], ...] = (
     (None, -6),
     (-5, -3),

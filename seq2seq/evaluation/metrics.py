@@ -110,6 +110,9 @@ compare text in any language, with spaces or without. It is left out where token
 PRIMARY = METRICS["bleu"]
 """The metric that chooses checkpoints and orders reports; retention, parts of segments and beams are measured by it."""
 
+SENTENCE = METRICS["chrf"]
+"""The metric of single segments in regressions: few segments have a 4-gram in common with their reference."""
+
 LEARNED = METRICS["comet"]
 """The metric that needs a model."""
 

@@ -13,15 +13,16 @@ from seq2seq.data.translation_data import TranslationData
 from seq2seq.errors import UserError
 from seq2seq.evaluation.comet import Comet
 from seq2seq.evaluation.metrics import LEARNED, METRICS, PRIMARY
-from seq2seq.inference.bundle import Bundle
+from seq2seq.inference.bundle import Bundle, count_parameters
+from seq2seq.inference.card import short_name
 from seq2seq.inference.export_folder import Export
 from seq2seq.inference.loading import find_device, load_model
-from seq2seq.inference.scores import scored_run
+from seq2seq.inference.scores import SCORED_MODEL, scored_run
 from seq2seq.inference.translator import Translator
 from seq2seq.pipeline.job import create_data
 from seq2seq.pipeline.resume import DEFAULTS
 from seq2seq.pipeline.scoring import score_split, with_beam_size
-from seq2seq.run import Run, upgraded_settings
+from seq2seq.run import Run, checkpoint_name, upgraded_settings
 from seq2seq.search import SearchChoice, search_settings
 from seq2seq.training.checkpoint import read_checkpoint
 
@@ -40,13 +41,15 @@ def evaluate(
     comet: Comet | None = None,
     beam_sizes: Sequence[int] = (),
     device: str = "cpu",
+    names: Mapping[str, str | None] | None = None,
 ) -> dict[str, Any]:
     """Translate test sets with a trained model and score them; entries as in metrics.json, by split.
 
     checkpoint: a run's folder, a bundle or a .ckpt. data: settings that replace those of the checkpoint's corpus or,
     with `corpus` among them, another corpus whole. splits: test sets, by default all. search: another, or changes
-    to the checkpoint's own (see `search.chosen_search`). output: a folder for translations and attention. tokenize,
-    lowercase: sacreBLEU's, by default the run's. beam_sizes: also score beams of these sizes.
+    to the checkpoint's own (see `search.chosen_search`). output: a folder for translations, attention, settings and
+    metrics.json, which reports read like a run's. tokenize, lowercase: sacreBLEU's, by default the run's. beam_sizes:
+    also score beams of these sizes. names: what scores and reports call the corpus ("data") and the "command".
 
     Scores by COMET and by beam size are also added to the run's metrics.json, where they are of the run's own model and
     test sets.
@@ -86,12 +89,41 @@ def evaluate(
         )
         for split in _splits(corpus, splits)
     }
-    if node is chosen:
-        for entry in found.values():
-            entry["data"] = {"corpus": node["corpus"], "fingerprint": corpus.fingerprint}
-    elif comet is not None or beam_sizes:
+    metrics = _metrics(checkpoint, bundle, settings)
+    trained_on = metrics["data"]
+    name = (names or {}).get("data") or (node["corpus"] if node is chosen else trained_on)
+    for entry in found.values():
+        entry["data"] = {"name": name, "corpus": node["corpus"], "fingerprint": corpus.fingerprint}
+    if folder is not None:
+        evaluated = {"checkpoint": str(checkpoint), "data": trained_on, "corpus": metrics.get("corpus")}
+        own = {
+            "name": folder.name,
+            "data": name,
+            "corpus": corpus.fingerprint,
+            "languages": [corpus.source_language, corpus.target_language],
+            "command": (names or {}).get("command"),
+        }
+        folder.write_settings({**settings, "data": node})
+        folder.write_metrics({**metrics, **own, "evaluated": evaluated, "splits": found})
+    if node is not chosen and (comet is not None or beam_sizes):
         _record(checkpoint, bundle, found)
     return found
+
+
+def _metrics(checkpoint: str | Path, bundle: Bundle, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The metrics.json of the checkpoint's run without its scores, or as much of it where there is none yet."""
+    if (run := Run.scored(checkpoint)) is not None:
+        known = run.read_metrics()
+        return {key: value for key, value in known.items() if key not in ("splits", "test_splits", SCORED_MODEL)}
+    return {
+        "system": checkpoint_name(checkpoint).rpartition("-seed")[0] or checkpoint_name(checkpoint),
+        "study": None,
+        "seed": settings["seed"],
+        "model": short_name(bundle.config["model"]),
+        "data": settings["data"]["corpus"],
+        "parameters": count_parameters(bundle.model),
+        "training": {},
+    }
 
 
 def _known(changes: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

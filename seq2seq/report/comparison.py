@@ -13,6 +13,7 @@ from seq2seq.evaluation.signatures import require_same_signature, text_settings
 from seq2seq.evaluation.significance import mean_and_deviation
 from seq2seq.evaluation.words import count_words, ngram_differences, ngram_matches, unlisted, word_f1
 from seq2seq.report.completion import complete, languages_of, units_of_split
+from seq2seq.report.difficulty import add_shares_of_best, length_losses
 from seq2seq.report.effects import against, effects
 from seq2seq.report.recipe import recipe
 from seq2seq.report.sentences import attention_examples, sentence_table
@@ -66,6 +67,7 @@ def compare(study: Study, baseline: str | None = None, split: str | None = None)
     base = find(baseline, systems) if baseline else _default_baseline(systems, split)
     tests = against(base, systems, split, references)
     entries = [_entry(system, split, tests.get(system.name)) for system in systems]
+    add_shares_of_best(entries)
     entries.sort(key=lambda entry: -entry[PRIMARY.key]["score"])
     systems = [find(entry["name"], systems) for entry in entries]
     shown = [system for system in systems if split in system.results[0].texts]
@@ -88,6 +90,7 @@ def compare(study: Study, baseline: str | None = None, split: str | None = None)
         "other_splits": other_splits(systems, splits, split),
         "parts": part_scores(systems, splits, split),
         "training": {system.name: _curve(system.results[0].history) for system in systems if system.results[0].history},
+        "length_losses": length_losses(base, shown, split, texts, references, units),
         "length_differences": {
             system.name: length_differences(_hypotheses(system, split), texts.references, units["target"])
             for system in shown

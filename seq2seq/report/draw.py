@@ -20,13 +20,27 @@ CHARACTER = 8.0
 
 @dataclass(frozen=True)
 class Point:
-    """One value with its interval, if it has one; `note` is what a pointer over it reads."""
+    """One value with its interval and its deviation over seeds, if it has them; `note` is what a pointer over it
+    reads."""
 
     x: float
     y: float
     low: float | None = None
     high: float | None = None
     note: str = ""
+    deviation: float | None = None
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """The interval."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+    @property
+    def seeds(self) -> tuple[float, float] | None:
+        """The value plus and minus its deviation, not beyond 0."""
+        if self.deviation is None:
+            return None
+        return max(self.y - self.deviation, min(self.y, 0.0)), self.y + self.deviation
 
 
 @dataclass(frozen=True)
@@ -67,7 +81,8 @@ def draw(chart: Chart, width: int, height: int) -> str:
     frame = _Frame(46 if narrow else 56, top, width - right, height - (58 if chart.ticks else 44))
     frame.set_limits(chart)
     body = [_axes(chart, frame, width), key]
-    body += [_band(series, frame) for series in chart.series]
+    body += [_band(series.color, [(p.x, p.bounds) for p in series.points], frame) for series in chart.series]
+    body += [_band(series.color, [(p.x, p.seeds) for p in series.points], frame) for series in chart.series]
     body += [_line(series, frame, chart.markers) for series in chart.series]
     body += [] if narrow else _end_labels(chart.series, names, frame)
     description = "; ".join(
@@ -96,10 +111,9 @@ class _Frame:
 
     def set_limits(self, chart: Chart) -> None:
         points = [point for series in chart.series for point in series.points]
-        highs = [point.y if point.high is None else point.high for point in points]
-        lows = [point.y if point.low is None else point.low for point in points]
+        values = [value for p in points for value in (p.y, *(p.bounds or ()), *(p.seeds or ()))]
         self.logarithmic = chart.logarithmic
-        low, high = min(lows, default=1.0), max(highs, default=1.0)
+        low, high = min(values, default=1.0), max(values, default=1.0)
         self.y_ticks = log_ticks(low, high) if chart.logarithmic else nice_ticks(min(low, 0.0), high)
         self.y_low, self.y_high = self.y_ticks[0], self.y_ticks[-1]
         if chart.ticks:
@@ -191,17 +205,17 @@ def _x_ticks(chart: Chart, frame: _Frame, width: int) -> list[tuple[float, str, 
     return [(tick, short_number(tick), "") for tick in ticks if tick <= frame.x_high]
 
 
-def _band(series: Series, frame: _Frame) -> str:
-    bounded = [(p.x, p.low, p.high) for p in series.points if p.low is not None and p.high is not None]
-    if len(bounded) < 2:
+def _band(color: int, places: Sequence[tuple[float, tuple[float, float] | None]], frame: _Frame) -> str:
+    """Draw the ranges of y over x as one area; a single one as a thick line."""
+    ranges = [(frame.x(x), frame.y(bounds[0]), frame.y(bounds[1])) for x, bounds in places if bounds is not None]
+    if len(ranges) < 2:
         return "".join(
-            f'<line class="c{series.color} stroke whisker" x1="{frame.x(x):.1f}" x2="{frame.x(x):.1f}" '
-            f'y1="{frame.y(low):.1f}" y2="{frame.y(high):.1f}"/>'
-            for x, low, high in bounded
+            f'<line class="c{color} stroke whisker" x1="{x:.1f}" x2="{x:.1f}" y1="{low:.1f}" y2="{high:.1f}"/>'
+            for x, low, high in ranges
         )
-    upper = [f"{frame.x(x):.1f},{frame.y(high):.1f}" for x, _, high in bounded]
-    lower = [f"{frame.x(x):.1f},{frame.y(low):.1f}" for x, low, _ in reversed(bounded)]
-    return f'<polygon class="c{series.color} band" points="{" ".join(upper + lower)}"/>'
+    upper = [f"{x:.1f},{high:.1f}" for x, _, high in ranges]
+    lower = [f"{x:.1f},{low:.1f}" for x, low, _ in reversed(ranges)]
+    return f'<polygon class="c{color} band" points="{" ".join(upper + lower)}"/>'
 
 
 def _line(series: Series, frame: _Frame, markers: bool) -> str:

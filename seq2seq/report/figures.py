@@ -15,6 +15,7 @@ def figures(report: Mapping[str, Any]) -> dict[str, Chart]:
     score, perplexity = f"valid_{key}", "valid_perplexity"
     charts = {
         **{f"{key}-by-length": _by_length(report, key, label) for key, label in report["labels"].items()},
+        f"{key}-share-by-length": _share_by_length(report, name),
         "length-ratio-by-length": _ratio_by_length(report),
         **{part_figure(report, table): _by_part(report, table) for table in report["parts"]},
         f"{key}-by-beam-size": _by_beam_size(report),
@@ -38,6 +39,18 @@ def _by_length(report: Mapping[str, Any], key: str, name: str) -> Chart:
         name,
         lambda bucket: bucket.get(key),
         lambda place, score, note: _point(place, score, f"{note}: {name}", METRICS[key].digits),
+    )
+
+
+def _share_by_length(report: Mapping[str, Any], name: str) -> Chart:
+    label = f"{name}, share of the best (%)"
+    return _length_chart(
+        report,
+        label,
+        lambda bucket: bucket["share_of_best"],
+        lambda place, share, note: Point(
+            place, 100 * share, note=f"{note}: {share:.0%} of the best system's {name} at this length"
+        ),
     )
 
 
@@ -183,9 +196,11 @@ def _two_lines(label: str) -> tuple[str, str]:
 
 
 def _point(position: int, score: Mapping[str, Any], name: str, digits: int = 1) -> Point:
-    low, high = score.get("low"), score.get("high")
+    low, high, deviation = score.get("low"), score.get("high"), score.get("deviation")
     interval = f" [{low:.{digits}f}, {high:.{digits}f}]" if low is not None and high is not None else ""
-    return Point(position, score["score"], low, high, f"{name} {score['score']:.{digits}f}{interval}")
+    seeds = f" ± {deviation:.{digits}f}" if deviation is not None else ""
+    note = f"{name} {score['score']:.{digits}f}{seeds}{interval}"
+    return Point(position, score["score"], low, high, note, deviation)
 
 
 def _union(report: Mapping[str, Any], table: str, key: Callable[[Mapping[str, Any]], int]) -> list[int]:

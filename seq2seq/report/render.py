@@ -17,6 +17,7 @@ from seq2seq.evaluation.metrics import METRICS, PRIMARY
 from seq2seq.files import atomic_write
 from seq2seq.report import tables
 from seq2seq.report.comparison import compare
+from seq2seq.report.difficulty import loss_note, loss_rows
 from seq2seq.report.draw import draw, short_number, short_time, standalone
 from seq2seq.report.figures import figures, part_figure
 from seq2seq.report.headline import fairness, headline
@@ -156,6 +157,8 @@ def _environment() -> Environment:
         "rows": tables.summary_rows,
         "difference_rows": difference_rows,
         "by_length": by_length_rows,
+        "loss_rows": loss_rows,
+        "loss_note": loss_note,
         "other_rows": other_rows,
         "part_rows": part_rows,
         "part_note": part_note,
@@ -189,14 +192,17 @@ def difference_rows(report: Mapping[str, Any]) -> list[list[str]]:
 
 
 def by_length_rows(report: Mapping[str, Any], key: str) -> list[list[str]]:
-    """Source length, segments, then each system's score by a metric, or its "length_ratio"."""
+    """Source length, segments, then each system's score by a metric, the primary one with its share of the best
+    system's, or its "length_ratio"."""
     systems = [system for system in report["systems"] if any(bucket.get(key) for bucket in system["by_length"])]
     buckets = {bucket["low"]: bucket for system in systems for bucket in system["by_length"]}
     rows = [[f"Source {report['units']['source']}", "Segments", *(system["name"] for system in systems)]]
 
-    def text(value: Any) -> str:
+    def text(bucket: Mapping[str, Any]) -> str:
+        value, share = bucket.get(key), bucket.get("share_of_best")
         if key in METRICS:
-            return tables.score_text(value, METRICS[key].digits)
+            kept = f", {share:.0%}" if key == PRIMARY.key and share is not None else ""
+            return tables.score_text(value, METRICS[key].digits) + kept
         return tables.NONE if value is None else f"{value:.2f}"
 
     for low in sorted(buckets):
@@ -204,7 +210,7 @@ def by_length_rows(report: Mapping[str, Any], key: str) -> list[list[str]]:
             next((bucket for bucket in system["by_length"] if bucket["low"] == low), {}) for system in systems
         ]
         label = bucket_label(buckets[low]["low"], buckets[low]["high"])
-        rows.append([label, str(buckets[low]["segments"]), *(text(bucket.get(key)) for bucket in own)])
+        rows.append([label, str(buckets[low]["segments"]), *map(text, own)])
     return rows
 
 
@@ -228,7 +234,10 @@ def part_rows(table: Mapping[str, Any]) -> list[list[str]]:
     rows = [["System", *(f"Part {number}" for number in range(1, count + 1))]]
     for name, parts in table["systems"].items():
         shares = [share_of_alone(part) for part in parts]
-        kept = ["" if share is None else f", {share:.0%}" for share in shares]
+        kept = [
+            "" if share is None else f", {share:.0%} of {part['alone']['score']:.1f}"
+            for part, share in zip(parts, shares, strict=True)
+        ]
         rows.append(
             [name, *(tables.score_text(part[PRIMARY.key]) + text for part, text in zip(parts, kept, strict=True))]
         )
@@ -239,8 +248,8 @@ def part_note(tables: Sequence[Mapping[str, Any]]) -> str:
     """Explain how to compare the parts, and the systems."""
     parts = [part for table in tables for own in table["systems"].values() for part in own]
     meaning = (
-        f"percentages are a part's {PRIMARY.name} over that of the same segments translated alone, 100% meaning that "
-        "nothing is forgotten."
+        f"percentages are a part's {PRIMARY.name} over that of the same segments translated alone, which follows; 100% "
+        "means that nothing is forgotten."
         if any(share_of_alone(part) is not None for part in parts)
         else "compare systems at one part, not the parts of one system."
     )

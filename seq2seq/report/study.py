@@ -141,6 +141,8 @@ def _read(run: Run, root: Path, notes: list[str]) -> Result | None:
             f"{name} has no scores in {run.metrics_file.name} and was left out; remove that, and its command scores it"
         )
         return None
+    if evaluated := metrics.get("evaluated"):
+        notes += _elsewhere(name, metrics, evaluated)
     texts, attention = {}, {}
     for split, scores in metrics["splits"].items():
         if (lines := _texts(run, split, scores.get(PRIMARY.key), name, notes)) is None:
@@ -148,7 +150,7 @@ def _read(run: Run, root: Path, notes: list[str]) -> Result | None:
         texts[split] = lines
         if run.attention(split).is_file():
             attention[split] = list(_json_lines(run.attention(split), notes, name))
-    if not run.history.is_file():
+    if not run.history.is_file() and not evaluated:
         notes.append(f"{name} has no {run.history.name}: no training curve from it")
     return Result(
         name=name,
@@ -160,6 +162,14 @@ def _read(run: Run, root: Path, notes: list[str]) -> Result | None:
         attention=attention,
         word_counts=_json(run.word_counts, notes, name) if run.word_counts.is_file() else None,
     )
+
+
+def _elsewhere(name: str, metrics: Mapping[str, Any], evaluated: Mapping[str, Any]) -> list[str]:
+    """A note on a checkpoint that was scored on other data than those of its training, of which `evaluated` says it."""
+    if evaluated["corpus"] == metrics["corpus"]:
+        return []
+    data = metrics["data"] if metrics["data"] != evaluated["data"] else f"other text of {metrics['data']}"
+    return [f"{name} is {evaluated['checkpoint']}, trained on {evaluated['data']} and scored on {data}"]
 
 
 def _texts(run: Run, split: str, score: Mapping[str, Any] | None, name: str, notes: list[str]) -> Texts | None:

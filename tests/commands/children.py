@@ -166,34 +166,62 @@ def one_run() -> dict[str, Any]:
     return found
 
 
-def comparison(kills: int = 10) -> dict[str, Any]:
-    """A comparison that is killed at random moments, beside one that is not. Its settings are checked once only."""
+def launching(checked: bool = True) -> None:
+    """A comparison says by a file that it begins to train. Its settings are checked only where asked."""
+    launch = compare.Jobs.launch
 
-    def unchecked() -> None:
+    def announced(self: compare.Jobs, *arguments: Any) -> list[compare.Ended]:
+        Path("launched").touch()
+        return launch(self, *arguments)
+
+    compare.Jobs.launch = announced
+    if not checked:
         compare.Jobs.check = lambda self, name, overrides: None
 
-    begun = changed(Path("whole/.lock"))
-    child = start([*COMPARE, "run_dir=whole"])
-    until(begun, child)
+
+def comparison(kills: int = 10) -> dict[str, Any]:
+    """A comparison that is killed at random moments, beside one that is not. Its settings are checked once only."""
+    launched = changed(Path("launched"))
+    child = start([*COMPARE, "run_dir=whole"], launching)
+    until(launched, child)
     began = time.monotonic()
     found: dict[str, Any] = {"whole": child.end()}
     whole = time.monotonic() - began
     chance = random.Random(5)
     command = [*COMPARE, f"run_dir={quoted(STUDY)}"]
     codes = []
-    for number in range(kills):
-        begun = changed(Path(STUDY) / ".lock")
-        child = start(command, unchecked)
-        until(begun, child)
-        if number == 0:
-            os.kill(child.number, signal.SIGSTOP)
-            found["second start"] = start(command).end()
-            os.kill(child.number, signal.SIGCONT)
+    for _ in range(kills):
+        launched = changed(Path("launched"))
+        child = start(command, lambda: launching(checked=False))
+        until(launched, child)
         time.sleep(whole * chance.uniform(0, 0.1))
         codes.append(child.kill()["status"])
     found["killed"] = codes
     found["last start"] = start(command).end()
     return found
+
+
+def shared() -> dict[str, Any]:
+    """Two starts of one comparison: the first is held up in its first training while the second ends."""
+    command = [*COMPARE, "run_dir=shared"]
+    written = changed(Path("shared/rnn-seed1/checkpoints/last.ckpt"))
+    first = start(command)
+    until(written, first)
+    os.kill(first.number, signal.SIGSTOP)
+    second = start(command).end()
+    trained = contents("shared/bahdanau-seed1")
+    reported = json.loads(Path("shared/report.json").read_text())
+    os.kill(first.number, signal.SIGCONT)
+    ended = first.end()
+    return {
+        "first": ended,
+        "second": second,
+        "trained twice": contents("shared/bahdanau-seed1") != trained,
+        "reports": [
+            [system["name"] for system in report["systems"]]
+            for report in (reported, json.loads(Path("shared/report.json").read_text()))
+        ],
+    }
 
 
 def failing() -> dict[str, Any]:
@@ -232,6 +260,7 @@ if __name__ == "__main__":
     scenarios = {
         "one run": one_run,
         "comparison": comparison,
+        "shared": shared,
         "failing": failing,
         "SIGTERM": lambda: ended_by(signal.SIGTERM),
         "SIGINT": lambda: ended_by(signal.SIGINT),

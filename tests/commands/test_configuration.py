@@ -186,6 +186,15 @@ def test_an_impossible_comparison_is_refused(override: str, word: str, capsys: p
     assert word in capsys.readouterr().err
 
 
+def test_a_comparison_in_a_folder_that_cannot_be_written_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    folder = tmp_path / "file" / "study"
+    assert run(["compare", "models=[rnn]", f"run_dir={folder}", f"data.cache_dir={tmp_path}"]) == 2
+    assert capsys.readouterr().err.endswith(f"error: cannot write {folder}: Not a directory\nGive another run_dir=.\n")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "override, words",

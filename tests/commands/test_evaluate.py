@@ -45,6 +45,35 @@ def evaluate(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, A
     return found
 
 
+def test_evaluations_on_another_corpus_are_compared_under_its_name(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = Path("own")
+    own.mkdir()
+    for split in ("train", "valid", "test"):
+        for language, kind in (("en", "src"), ("es", "ref")):
+            lines = (folder / f"test.{kind}.txt").read_text().splitlines(keepends=True)
+            (own / f"{split}.{language}").write_text("".join(lines[:12]))
+    for _ in range(2):
+        found = evaluate(capsys, "data=pydocs", "data.root=own", "output=elsewhere/one")
+    assert (found["data"]["name"], found["data"]["corpus"]) == ("pydocs", "files")
+    scored = metrics(Path("elsewhere/one"))
+    assert (scored["data"], scored["system"], scored["languages"]) == ("pydocs", "bahdanau", ["en", "es"])
+    assert scored["splits"] == {"test": found} and "evaluate checkpoint=run data=pydocs" in scored["command"]
+    assert run(["report", "runs=elsewhere"]) == 0
+    assert capsys.readouterr().err == "note: one is run, trained on grammar and scored on pydocs\n"
+    report = json.loads(Path("elsewhere/report.json").read_text())
+    assert (report["title"], report["data"]) == ("pydocs en→es, test", "pydocs")
+    assert report["systems"][0]["bleu"]["score"] == found["bleu"]["score"]
+
+
+def test_evaluation_on_the_runs_own_corpus_names_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = evaluate(capsys, "output=same")["data"]
+    assert data == {"name": "grammar", "corpus": "grammar", "fingerprint": metrics(folder)["corpus"]}
+    assert run(["report", "runs=same"]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_evaluate_uses_the_tokenize_and_lowercase_of_the_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kept = metrics(folder)["splits"]["test"]["bleu"]
     assert "case:lc" in kept["signature"] and "tok:none" in kept["signature"]

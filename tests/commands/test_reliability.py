@@ -101,8 +101,13 @@ def test_a_comparison_killed_many_times_equals_an_uninterrupted_one(outcomes: di
             assert weights[0] == weights[1]
 
 
-def test_a_second_comparison_in_one_folder_is_refused(outcomes: dict[str, Any]) -> None:
-    assert "is in use by process" in error(outcomes["comparison"]["second start"])[0]
+def test_a_second_comparison_in_one_folder_trains_what_is_free(outcomes: dict[str, Any]) -> None:
+    first, second = outcomes["shared"]["first"], outcomes["shared"]["second"]
+    assert (first["status"], second["status"]) == (0, 0), first["said"] + second["said"]
+    assert "rnn-seed1: in training by another process" in second["said"] and "1 runs in" in second["said"]
+    assert "in training" not in first["said"] and "bahdanau-seed1 is finished" in first["said"]
+    assert not outcomes["shared"]["trained twice"]
+    assert [sorted(systems) for systems in outcomes["shared"]["reports"]] == [["bahdanau"], ["bahdanau", "rnn"]]
 
 
 def test_failed_systems_are_reported_after_the_others_have_finished(outcomes: dict[str, Any], place: Path) -> None:

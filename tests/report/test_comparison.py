@@ -3,8 +3,9 @@ import shlex
 from copy import deepcopy
 from pathlib import Path
 
+import numpy as np
 import pytest
-from sacrebleu.metrics import BLEU
+from sacrebleu.metrics import BLEU, CHRF
 
 from seq2seq.errors import UserError
 from seq2seq.evaluation.metrics import evaluate_texts
@@ -97,6 +98,56 @@ def test_the_headline_says_the_p_value_of_a_top_system_that_is_the_baseline(repo
     p_value = second["tests"]["bleu"]["p_value"]
     p = "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
     assert headline(values).endswith(f"more than {second['name']} ({p}).")
+
+
+def test_a_share_of_the_best_compares_systems_at_one_length(report):
+    systems = by_name(report[0])
+    for place in range(7):
+        buckets = {name: system["by_length"][place] for name, system in systems.items()}
+        best = max(bucket["bleu"]["score"] for bucket in buckets.values())
+        for bucket in buckets.values():
+            assert bucket["share_of_best"] == pytest.approx(bucket["bleu"]["score"] / best)
+    assert systems["rnn"]["by_length"][-1]["share_of_best"] < 0.6
+    assert figures(report[0])["bleu-share-by-length"].series[-1].points[-1].y == pytest.approx(100)
+
+
+def test_a_single_system_has_no_share_of_the_best(tmp_path, make_run):
+    make_run(tmp_path / "conv", "conv", segments=12)
+    report = compare(collect(tmp_path))
+    assert {bucket["share_of_best"] for bucket in report["systems"][0]["by_length"]} == {None}
+    assert "bleu-share-by-length" not in figures(report)
+
+
+def test_length_losses_are_those_of_sentence_chrf_averaged_over_seeds(report):
+    values, study = report
+    losses = values["length_losses"]
+    assert (losses["metric"], losses["unit"], losses["step"], losses["clusters"]) == ("chrf", "words", 10, 36)
+    runs = {result.name: result.texts["test"] for result in study.results}
+    slopes = []
+    for seed in (1, 2):
+        texts = runs[f"transformer-grammar-seed{seed}"]
+        scores = [CHRF().sentence_score(h, [r]).score for h, r in zip(texts.hypotheses, texts.references, strict=True)]
+        slopes.append(-10 * np.polyfit([len(line.split()) for line in texts.sources], scores, 1)[0])
+    found = losses["systems"]["transformer"]["loss"]
+    assert found["score"] == pytest.approx(np.mean(slopes))
+    assert found["deviation"] == pytest.approx(np.std(slopes, ddof=1))
+    assert found["low"] < found["score"] < found["high"]
+    rnn, difference = losses["systems"]["rnn"], losses["systems"]["transformer"]["difference"]
+    assert rnn["difference"] is None and rnn["loss"]["deviation"] is None
+    assert difference["score"] == pytest.approx(found["score"] - rnn["loss"]["score"])
+    assert difference["high"] < 0
+
+
+def test_length_losses_are_clustered_by_the_groups_of_segments(tmp_path, make_run):
+    for model in ("rnn", "conv"):
+        make_run(tmp_path / model, model, segments=36)
+    independent = compare(collect(tmp_path))["length_losses"]
+    for model in ("rnn", "conv"):
+        (tmp_path / model / "test.groups.json").write_text(json.dumps([row // 3 for row in range(36)]))
+    grouped = compare(collect(tmp_path))["length_losses"]
+    assert (independent["clusters"], grouped["clusters"]) == (36, 12)
+    one, other = (each["systems"]["rnn"]["loss"] for each in (independent, grouped))
+    assert one["score"] == pytest.approx(other["score"]) and one["low"] != pytest.approx(other["low"])
 
 
 def test_settings_that_differ_are_named_once(tmp_path, make_run):
@@ -282,8 +333,8 @@ def test_a_part_is_compared_with_the_same_segments_alone(tmp_path, make_run):
         assert part["alone"]["score"] == pytest.approx(alone)
         assert share_of_alone(part) == pytest.approx(part["bleu"]["score"] / alone)
         assert share_of_alone(part) == pytest.approx(1, abs=0.1)
-    assert [row[1].rpartition(", ")[2][-1] for row in part_rows(table)[1:]] == ["%"]
-    assert "100% meaning that nothing is forgotten" in part_note([table])
+        assert part_rows(table)[1][number + 1].endswith(f"% of {alone:.1f}")
+    assert "100% means that nothing is forgotten" in part_note([table])
     [chart] = [chart for name, chart in figures(compare(collect(tmp_path))).items() if name == "bleu-by-part"]
     assert chart.y_label == "BLEU kept (%)"
     (folder / "test.hyp.txt").unlink()

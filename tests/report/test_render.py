@@ -15,6 +15,7 @@ from rich.console import Console
 from seq2seq.data.readers import read_lines
 from seq2seq.errors import UserError
 from seq2seq.evaluation.metrics import evaluate_texts
+from seq2seq.report.difficulty import loss_rows
 from seq2seq.report.draw import Chart, Point, Series, draw, log_ticks, nice_ticks, short_number, short_time, spread
 from seq2seq.report.render import build_report, difference_rows, example_rows, script_json, write_report
 from seq2seq.report.study import collect
@@ -241,6 +242,7 @@ def test_chinese_is_counted_in_characters_on_the_page_and_in_markdown(tmp_path, 
         score_again(folder, tokenize="zh")
     files, report = build_report(collect(tmp_path), tmp_path / "out")
     assert report["units"] == {"source": "characters", "target": "characters"}
+    assert loss_rows(report)[0][1] == "chrF lost per 20 characters"
     assert [bucket["low"] for bucket in report["systems"][0]["by_length"]] == [1, 20, 40, 60, 80]
     assert report["words"]["unit"] == "characters" and report["words"]["counted_in"] == "reference"
     lost = {gram["ngram"] for pair in report["ngrams"] for gram in (*pair["gains"], *pair["losses"])}
@@ -275,6 +277,27 @@ def test_length_ratio_is_shown_by_source_length(built):
     assert "## Length ratio by source length" in markdown and 'id="figure-length-ratio-by-length"' in page
     for bucket in report["systems"][0]["by_length"]:
         assert f"{bucket['length_ratio']:.2f}" in markdown
+
+
+def test_what_length_costs_each_system_is_shown_with_the_way_to_read_it(built):
+    files, report, page = built
+    losses = {name: own["loss"] for name, own in report["length_losses"]["systems"].items()}
+    heading, *rows = loss_rows(report)
+    assert heading == ["System", "chrF lost per 10 words", "against rnn"]
+    assert {row[0]: row[1] for row in rows}["rnn"] == score_text(losses["rnn"], 2).replace("-", "\u2212")
+    assert {row[0]: row[2] for row in rows}["rnn"] == "baseline"
+    for text in (page, files.markdown.read_text(encoding="utf-8")):
+        assert "What length costs each system" in text and "clustered by 30 independent segments" in text
+        assert all(cell in text for row in rows for cell in row)
+        assert "share of the best system" in html.unescape(text)
+
+
+def test_a_length_loss_below_0_is_a_gain(built):
+    report = deepcopy(built[1])
+    gain = {"score": -0.5, "low": -1.25, "high": 0.25}
+    report["length_losses"]["systems"]["transformer"] = {"loss": gain, "difference": gain}
+    row = next(row for row in loss_rows(report) if row[0] == "transformer")
+    assert row[1:] == ["\u22120.50 [\u22121.25, 0.25]"] * 2
 
 
 def test_bleu_is_named_by_its_protocol_wherever_it_stands(tmp_path, make_run):
@@ -382,3 +405,14 @@ def test_a_chart_puts_larger_values_higher_and_names_every_line(width):
     assert {"up", "flat <x>", "a", "n=2"} <= set(texts)
     assert "second <&>" in [title.text for title in svg.iter(f"{space}title")]
     assert len(list(svg.iter(f"{space}polygon"))) == 1
+
+
+def test_seeds_have_an_inner_band():
+    points = [Point(0, 10, 5, 15, deviation=1.5), Point(1, 90, 80, 95, deviation=2.0)]
+    svg = ElementTree.fromstring(draw(Chart("T", "x", "y", [Series("a", 0, points)], [("a", ""), ("b", "")]), 860, 400))
+    outer, inner = (
+        sorted(float(pair.split(",")[1]) for pair in band.get("points").split())
+        for band in svg.iter("{http://www.w3.org/2000/svg}polygon")
+    )
+    assert outer[0] < inner[0] < inner[1] < outer[1] and outer[2] < inner[2] < inner[3] < outer[3]
+    assert Point(0, 0.5, deviation=0.8).seeds == (0.0, 1.3) and Point(0, 0.5).seeds is None
