@@ -13,9 +13,9 @@ from torch.nn.functional import cross_entropy
 
 from seq2seq.data.batching import collate
 from seq2seq.data.tokenizer import TokenizerPair, TokenizerSettings, train_tokenizer
-from seq2seq.inference.build import build
 from seq2seq.inference.bundle import Bundle
 from seq2seq.inference.bundle_config import describe
+from seq2seq.inference.safe_build import build
 from seq2seq.inference.translator import Translator
 from seq2seq.interfaces import PAD
 

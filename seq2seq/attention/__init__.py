@@ -10,7 +10,7 @@ from seq2seq.attention.alignments import (
     UnnormalizedAlignment,
 )
 from seq2seq.attention.attention import Attention
-from seq2seq.attention.cache import KeyValueCache
+from seq2seq.attention.key_value_cache import KeyValueCache
 from seq2seq.attention.masks import band_mask, causal_mask, lengths_to_mask, masked_log_softmax, masked_softmax
 from seq2seq.attention.memory import AttentionMemory
 from seq2seq.attention.multihead import MultiHeadAttention

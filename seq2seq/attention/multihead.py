@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seq2seq.attention.cache import KeyValueCache
+from seq2seq.attention.key_value_cache import KeyValueCache
 from seq2seq.attention.masks import band_mask, causal_mask, masked_softmax
 from seq2seq.attention.windows import Windows
 from seq2seq.errors import UserError

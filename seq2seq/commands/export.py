@@ -27,7 +27,7 @@ def main(config: DictConfig) -> int:
     checkpoints(config.checkpoint)
     need_files(config, "sample")
     from seq2seq.inference.bundle import load_bundle
-    from seq2seq.inference.scores import scored_run
+    from seq2seq.inference.scored_run import scored_run
 
     bundle = load_bundle(checkpoint)
     run = scored_run(checkpoint, bundle)

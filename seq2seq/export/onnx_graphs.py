@@ -16,7 +16,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from seq2seq.attention.cache import KeyValueCache
+from seq2seq.attention.key_value_cache import KeyValueCache
 from seq2seq.errors import UserError
 from seq2seq.inference.onnx_model import NEXT, STATE
 from seq2seq.interfaces import BOS, EOS, Model

@@ -12,7 +12,7 @@ from seq2seq.inference.bundle import Bundle
 from seq2seq.inference.engines import Engine, Ids
 from seq2seq.interfaces import EOS
 from seq2seq.search import GreedySearch, Sampling, Search
-from seq2seq.search.scoring import Scored
+from seq2seq.search.forced_decoding import Scored
 
 TOLERANCE = 1e-3
 """Greatest difference of a token's log-probability in float32; closer tokens count as tied."""

@@ -27,7 +27,6 @@ from torch import Tensor, nn
 from seq2seq.data.tokenizer import TokenizerPair
 from seq2seq.errors import UserError
 from seq2seq.files import new_folder
-from seq2seq.inference.build import Allowance, build, read_yaml
 from seq2seq.inference.bundle_config import (
     CONFIG,
     check_config,
@@ -38,6 +37,7 @@ from seq2seq.inference.bundle_config import (
 )
 from seq2seq.inference.card import model_card
 from seq2seq.inference.export_folder import export_format
+from seq2seq.inference.safe_build import Allowance, build, read_yaml
 from seq2seq.run import Run
 from seq2seq.search import Search
 

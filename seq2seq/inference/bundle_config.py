@@ -9,7 +9,7 @@ from typing import Any
 import seq2seq
 from seq2seq.data.tokenizer import TokenizerPair
 from seq2seq.errors import UserError
-from seq2seq.inference.build import build
+from seq2seq.inference.safe_build import build
 from seq2seq.search import BeamSearch, GreedySearch, Sampling, Search
 
 FORMAT = 1

@@ -20,8 +20,8 @@ from seq2seq.inference.forking import PerProcess, limit_threads_after_fork
 from seq2seq.interfaces import EOS, EOS_PIECE, Hypothesis
 from seq2seq.search import BeamSearch, GreedySearch, Search
 from seq2seq.search.beam import unique
+from seq2seq.search.forced_decoding import Scored
 from seq2seq.search.penalties import Ranking
-from seq2seq.search.scoring import Scored
 
 PAD_PIECE, BOS_PIECE = "<pad>", "<s>"
 SENTENCES = 64

@@ -15,8 +15,8 @@ from seq2seq.errors import UserError, out_of_memory
 from seq2seq.inference.forking import limit_threads_after_fork
 from seq2seq.interfaces import EOS, PAD, Hypothesis
 from seq2seq.search import Search, decode_batch, score_pairs
+from seq2seq.search.forced_decoding import Scored
 from seq2seq.search.penalties import NO_COVERAGE, Ranking
-from seq2seq.search.scoring import Scored
 
 Ids = Sequence[int]
 """Token ids without BOS and EOS."""

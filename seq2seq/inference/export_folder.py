@@ -13,8 +13,8 @@ from typing import Any
 
 from seq2seq.data.tokenizer import TokenizerPair
 from seq2seq.errors import UserError
-from seq2seq.inference.build import read_yaml
 from seq2seq.inference.bundle_config import CONFIG, check_config, check_format, configured_languages, configured_search
+from seq2seq.inference.safe_build import read_yaml
 from seq2seq.search import Search
 
 CTRANSLATE2, ONNX = "ctranslate2", "onnx"

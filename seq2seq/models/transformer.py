@@ -9,7 +9,7 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from seq2seq.attention.cache import KeyValueCache
+from seq2seq.attention.key_value_cache import KeyValueCache
 from seq2seq.errors import UserError
 from seq2seq.interfaces import DecoderOutput
 from seq2seq.kernels.layer_norm import LayerNorm

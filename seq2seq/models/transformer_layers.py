@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seq2seq.attention.cache import KeyValueCache
+from seq2seq.attention.key_value_cache import KeyValueCache
 from seq2seq.attention.multihead import MultiHeadAttention
 from seq2seq.errors import UserError
 from seq2seq.kernels.dropout import Dropout, add_dropout

@@ -17,7 +17,7 @@ from seq2seq.inference.bundle import Bundle, count_parameters
 from seq2seq.inference.card import short_name
 from seq2seq.inference.export_folder import Export
 from seq2seq.inference.loading import find_device, load_model
-from seq2seq.inference.scores import SCORED_MODEL, scored_run
+from seq2seq.inference.scored_run import SCORED_MODEL, scored_run
 from seq2seq.inference.translator import Translator
 from seq2seq.pipeline.job import create_data
 from seq2seq.pipeline.resume import DEFAULTS

@@ -18,7 +18,7 @@ from seq2seq.errors import UserError
 from seq2seq.evaluation.metrics import summary
 from seq2seq.inference.bundle import Bundle, count_parameters, load_checkpoint
 from seq2seq.inference.card import short_name
-from seq2seq.inference.scores import SCORED_MODEL, scored_run
+from seq2seq.inference.scored_run import SCORED_MODEL, scored_run
 from seq2seq.inference.translator import Translator
 from seq2seq.pipeline.hints import warn, warn_of_late_validation
 from seq2seq.pipeline.job import Job, default_folder

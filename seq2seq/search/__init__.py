@@ -1,6 +1,7 @@
 """Searches over a step function: greedy, beam, sampling; and forced decoding with the same scores."""
 
 from seq2seq.search.beam import BeamSearch
+from seq2seq.search.forced_decoding import Scored, score_pairs
 from seq2seq.search.greedy import GreedySearch
 from seq2seq.search.methods import (
     METHODS,
@@ -14,7 +15,6 @@ from seq2seq.search.methods import (
 from seq2seq.search.options import Search
 from seq2seq.search.penalties import Ranking
 from seq2seq.search.sampling import Sampling
-from seq2seq.search.scoring import Scored, score_pairs
 from seq2seq.search.steps import decode_batch
 
 __all__ = [

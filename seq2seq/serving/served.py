@@ -17,7 +17,7 @@ from seq2seq.inference.bundle import Bundle, count_parameters
 from seq2seq.inference.card import short_name
 from seq2seq.inference.export_folder import Export
 from seq2seq.inference.loading import find_device, load_model
-from seq2seq.inference.scores import scored_run
+from seq2seq.inference.scored_run import scored_run
 from seq2seq.inference.text_windows import Batching
 from seq2seq.inference.translator import Translator
 from seq2seq.run import Run, checkpoint_name
@@ -105,7 +105,7 @@ def _load(path: Path, name: str, device: torch.device, search: SearchChoice, bat
 
 
 def _scored_run(path: Path, bundle: Bundle | Export) -> Run | None:
-    """As `inference.scores.scored_run`; a damaged metrics.json costs the scores, not the service."""
+    """As `inference.scored_run.scored_run`; a damaged metrics.json costs the scores, not the service."""
     with suppress(UserError):
         return scored_run(path, bundle)
     return None

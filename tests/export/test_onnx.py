@@ -11,7 +11,7 @@ from onnxruntime import InferenceSession
 from precision import assert_float32_close, float32_approx
 from torch import nn
 
-from seq2seq.attention.cache import KeyValueCache
+from seq2seq.attention.key_value_cache import KeyValueCache
 from seq2seq.cli import run
 from seq2seq.errors import UserError
 from seq2seq.export import export_onnx, onnx

@@ -13,8 +13,8 @@ from small_models import SMALL
 
 from seq2seq.errors import UserError
 from seq2seq.files import new_folder
-from seq2seq.inference.build import Allowance, build
 from seq2seq.inference.bundle import Bundle, load_bundle
+from seq2seq.inference.safe_build import Allowance, build
 from seq2seq.inference.translator import Translator
 
 TEXTS = tiny.sentences(6, seed=9)

@@ -15,9 +15,9 @@ import torch
 import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
 
-from seq2seq.inference.build import build
 from seq2seq.inference.bundle import Bundle, load_bundle
 from seq2seq.inference.bundle_config import describe
+from seq2seq.inference.safe_build import build
 from seq2seq.run import Run
 from seq2seq.serving.app import create_app
 from seq2seq.serving.batcher import Gathering

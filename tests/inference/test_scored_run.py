@@ -17,7 +17,7 @@ from seq2seq.cli import run
 from seq2seq.errors import UserError
 from seq2seq.inference.bundle import Bundle, load_bundle
 from seq2seq.inference.card import model_card
-from seq2seq.inference.scores import SCORED_MODEL, scored_run
+from seq2seq.inference.scored_run import SCORED_MODEL, scored_run
 from seq2seq.run import Run
 
 BEAM = {"_target_": "seq2seq.search.BeamSearch", "beam_size": 3}
