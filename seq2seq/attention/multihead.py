@@ -13,6 +13,7 @@ from seq2seq.attention.masks import band_mask, causal_mask, masked_softmax
 from seq2seq.attention.windows import Windows
 from seq2seq.errors import UserError
 from seq2seq.kernels.dropout import dropout
+from seq2seq.kernels.product import Linear, Shape, linear
 from seq2seq.kernels.split_heads import split_heads
 from seq2seq.layers.positions import Rotation
 
@@ -43,7 +44,7 @@ class MultiHeadAttention(nn.Module):
         self.width, self.heads, self.dropout, self.window = width, heads, dropout, window
         self.in_weight = nn.Parameter(torch.empty(3 * width, width))
         self.in_bias = nn.Parameter(torch.zeros(3 * width))
-        self.output = nn.Linear(width, width)
+        self.output = Linear(width, width)
         nn.init.xavier_uniform_(self.in_weight)
         nn.init.xavier_uniform_(self.output.weight)
         nn.init.zeros_(self.output.bias)
@@ -66,7 +67,7 @@ class MultiHeadAttention(nn.Module):
         if memory is not None:
             keys, values = self.project_memory(memory)
             return self.attend(query, keys, values, mask, need_weights)
-        packed = F.linear(query, self.in_weight, self.in_bias)
+        packed = linear(query, self.in_weight, self.in_bias)
         if self.window is not None:
             if not need_weights and (mask is None or mask.dim() == 2) and not torch.compiler.is_compiling():
                 return self._attend_windows(packed, mask, causal, rotation), None
@@ -77,9 +78,12 @@ class MultiHeadAttention(nn.Module):
             queries, keys = rotation(queries), rotation(keys)
         return self._finish(queries, keys, values, mask, causal, need_weights)
 
+    def weight_shapes(self) -> list[Shape]:
+        return [(parts * self.width, self.width) for parts in (1, 2, 3)]
+
     def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Project a memory for `attend`: memory (B, S, D) -> keys, values (B, H, S, d)."""
-        packed = F.linear(memory, self.in_weight[self.width :], self.in_bias[self.width :])
+        packed = linear(memory, self.in_weight[self.width :], self.in_bias[self.width :])
         keys, values = split_heads(packed, 2, self.heads)
         return keys, values
 
@@ -91,9 +95,7 @@ class MultiHeadAttention(nn.Module):
         query (B, Q, D), keys and values (B, H, S, d), mask (B, S) or (B, Q, S) -> output (B, Q, D), weights
         (B, H, Q, S) or None.
         """
-        (queries,) = split_heads(
-            F.linear(query, self.in_weight[: self.width], self.in_bias[: self.width]), 1, self.heads
-        )
+        (queries,) = split_heads(linear(query, self.in_weight[: self.width], self.in_bias[: self.width]), 1, self.heads)
         return self._finish(queries, keys, values, mask, False, need_weights)
 
     def step(self, query: Tensor, cache: KeyValueCache, layer: int, rotation: Rotation | None = None) -> Tensor:
@@ -101,7 +103,7 @@ class MultiHeadAttention(nn.Module):
 
         The position's keys and values are appended to the cache. The rotation is that of this one position.
         """
-        queries, keys, values = split_heads(F.linear(query, self.in_weight, self.in_bias), 3, self.heads)
+        queries, keys, values = split_heads(linear(query, self.in_weight, self.in_bias), 3, self.heads)
         if rotation is not None:
             queries, keys = rotation(queries), rotation(keys)
         keys, values, bias = cache.append(layer, keys, values, self.window)

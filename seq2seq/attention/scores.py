@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from seq2seq.errors import UserError
+from seq2seq.kernels.product import Linear
 
 
 class Score(nn.Module):
@@ -36,8 +37,8 @@ class AdditiveScore(Score):
     def __init__(self, query_width: int, key_width: int, width: int):
         super().__init__()
         _require_positive("AdditiveScore", query_width=query_width, key_width=key_width, width=width)
-        self.query = nn.Linear(query_width, width, bias=False)
-        self.key = nn.Linear(key_width, width, bias=False)
+        self.query = Linear(query_width, width, bias=False)
+        self.key = Linear(key_width, width, bias=False)
         self.vector = nn.Parameter(torch.empty(width))
         nn.init.uniform_(self.vector, -1 / math.sqrt(width), 1 / math.sqrt(width))
 
@@ -79,7 +80,7 @@ class GeneralScore(Score):
     def __init__(self, query_width: int, key_width: int):
         super().__init__()
         _require_positive("GeneralScore", query_width=query_width, key_width=key_width)
-        self.key = nn.Linear(key_width, query_width, bias=False)
+        self.key = Linear(key_width, query_width, bias=False)
 
     def project(self, keys: Tensor) -> Tensor:
         projected: Tensor = self.key(keys)

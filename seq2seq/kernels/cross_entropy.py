@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from seq2seq.kernels.product import forward_product, input_product, weight_product
+
 CPU_CHUNK = 2**21
 """Logits held at once on a CPU: 8 MB in float32, about one core's share of the last-level cache. Measured: 2^21 to 2^22
 are fastest."""
@@ -53,7 +55,7 @@ class _FusedCrossEntropy(torch.autograd.Function):
         for start in range(0, features.shape[0], rows):
             part = slice(start, start + rows)
             y = target[part].unsqueeze(1)
-            z = torch.mm(x[part], w.t(), out=logits[: y.shape[0]]).to(wide)
+            z = forward_product(x[part], w, out=logits[: y.shape[0]]).to(wide)
             if bias is not None:
                 z.add_(bias)
             mean_logit[part] = x[part].to(wide) @ weight_sum / vocabulary + bias_mean
@@ -70,14 +72,14 @@ class _FusedCrossEntropy(torch.autograd.Function):
             z = z.to(w.dtype)
             if grad_x is not None:
                 grad_x[part] = (
-                    (z @ w)
+                    input_product(z, w)
                     .to(wide)
                     .mul_(scale)
                     .sub_(weight_sum if shares is None else torch.outer(shares[part], weight_sum), alpha=uniform)
                 )
             if grad_w is not None:
                 scaled = (x[part] * scale).to(w.dtype)
-                _add_product(grad_w, z.t(), scaled)
+                _add_product(grad_w, z, scaled)
             if grad_b is not None:
                 grad_b += z.t().to(wide) @ scale.squeeze(1)
         if grad_w is not None and smoothing:
@@ -108,11 +110,11 @@ class _FusedCrossEntropy(torch.autograd.Function):
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """total += left @ right, in place where the types allow."""
+    """total += left^T right, in place where the types allow."""
     if total.dtype == left.dtype:
-        total.addmm_(left, right)
+        weight_product(left, right, total)
     else:
-        total += left @ right
+        total += left.t() @ right
 
 
 def fused_cross_entropy(

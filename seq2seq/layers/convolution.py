@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from seq2seq.errors import UserError
 from seq2seq.kernels.dropout import Dropout
+from seq2seq.kernels.product import Shape, linear
 
 
 class GatedConvolution(nn.Module):
@@ -39,4 +40,7 @@ class GatedConvolution(nn.Module):
 
     def window(self, windows: Tensor) -> Tensor:
         """windows (..., D, kernel) -> the output of each (..., D), without dropout."""
-        return F.glu(F.linear(windows.flatten(-2), self.weight.flatten(1), self.bias))
+        return F.glu(linear(windows.flatten(-2), self.weight.flatten(1), self.bias))
+
+    def weight_shapes(self) -> list[Shape]:
+        return [(self.weight.shape[0], self.weight.shape[1] * self.kernel)]

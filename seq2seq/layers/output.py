@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seq2seq.errors import UserError
+from seq2seq.kernels.product import Shape, linear
 
 
 class OutputLayer(nn.Module):
@@ -33,5 +33,8 @@ class OutputLayer(nn.Module):
         out: where no gradient is needed, memory (N, V) that the logits of features (N, D) may be written to.
         """
         if out is None or out.dtype != features.dtype:
-            return F.linear(features, self.weight, self.bias)
+            return linear(features, self.weight, self.bias)
         return torch.addmm(self.bias, features, self.weight.t(), out=out)
+
+    def weight_shapes(self) -> list[Shape]:
+        return [(self.weight.shape[0], self.weight.shape[1])]

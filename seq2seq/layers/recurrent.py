@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Protocol, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seq2seq.errors import UserError
 from seq2seq.kernels.dropout import Dropout
+from seq2seq.kernels.product import Shape, linear
 
 LayerState = tuple[Tensor, ...]
 """State of one layer: (hidden (N, D),) of a GRU, (hidden (N, D), cell (N, D)) of an LSTM. hidden is the output."""
@@ -69,7 +69,10 @@ class GRULayer(nn.Module):
 
     def gates(self, inputs: Tensor) -> Tensor:
         weight, _, bias, _ = self.rnn.all_weights[0]
-        return F.linear(inputs, weight, bias)
+        return linear(inputs, weight, bias)
+
+    def weight_shapes(self) -> list[Shape]:
+        return [(self.gate_width, self.rnn.input_size)]
 
     def step(self, gates: Tensor, state: LayerState) -> LayerState:
         (hidden,) = state
@@ -114,7 +117,10 @@ class LSTMLayer(nn.Module):
 
     def gates(self, inputs: Tensor) -> Tensor:
         weight, _, bias, _ = self.rnn.all_weights[0]
-        return F.linear(inputs, weight, bias)
+        return linear(inputs, weight, bias)
+
+    def weight_shapes(self) -> list[Shape]:
+        return [(self.gate_width, self.rnn.input_size)]
 
     def step(self, gates: Tensor, state: LayerState) -> LayerState:
         hidden, cell = state

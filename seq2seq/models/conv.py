@@ -14,6 +14,7 @@ from seq2seq.attention import Attention, AttentionMemory, DotScore, SoftAlignmen
 from seq2seq.errors import UserError
 from seq2seq.interfaces import DecoderOutput
 from seq2seq.kernels.dropout import Dropout
+from seq2seq.kernels.product import Linear
 from seq2seq.layers.convolution import GatedConvolution
 from seq2seq.layers.embedding import PositionedEmbedding, create_positions
 from seq2seq.models.encoder_decoder import EncoderDecoder, create_vocabulary_layers, remaining_memory
@@ -216,9 +217,9 @@ def create_conv(
     return EncoderDecoder(encoder, decoder, output, attends=True)
 
 
-def _linear(inputs: int, outputs: int, dropout: float) -> nn.Linear:
+def _linear(inputs: int, outputs: int, dropout: float) -> Linear:
     """Create a linear layer with weights N(0, sqrt((1 - dropout) / inputs)), for dropout on inputs (section 3.5)."""
-    linear = nn.Linear(inputs, outputs)
+    linear = Linear(inputs, outputs)
     nn.init.normal_(linear.weight, std=math.sqrt((1 - dropout) / inputs))
     nn.init.zeros_(linear.bias)
     return linear

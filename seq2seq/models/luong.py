@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from seq2seq.attention import Attention, AttentionMemory
 from seq2seq.interfaces import AttentionOutput, DecoderOutput, PositionMixture
 from seq2seq.kernels.dropout import Dropout
+from seq2seq.kernels.product import Linear
 from seq2seq.layers.embedding import Embedding
 from seq2seq.layers.recurrent import RecurrentEncoder, RecurrentStack
 from seq2seq.models.encoder_decoder import EncoderDecoder, create_vocabulary_layers, remaining_memory
@@ -48,8 +49,8 @@ class Attentional(nn.Module):
     def __init__(self, attention: Attention, width: int, context_width: int) -> None:
         super().__init__()
         self.attention = attention
-        self.context = nn.Linear(context_width, width, bias=False)
-        self.hidden = nn.Linear(width, width, bias=False)
+        self.context = Linear(context_width, width, bias=False)
+        self.hidden = Linear(width, width, bias=False)
 
     def forward(self, hidden: Tensor, memory: AttentionMemory, position: Tensor) -> tuple[Tensor, AttentionOutput]:
         """hidden (B, Q, D) -> h~ (B, Q, D), attention."""

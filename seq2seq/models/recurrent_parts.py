@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seq2seq.errors import UserError
 from seq2seq.interfaces import AttentionOutput, SampledAttention
 from seq2seq.kernels.dropout import Dropout
+from seq2seq.kernels.product import Linear, linear
 from seq2seq.layers.embedding import Embedding
 from seq2seq.layers.recurrent import LayerState, RecurrentEncoder, RecurrentLayer
 
@@ -51,7 +51,7 @@ class InitialState(nn.Module):
     def __init__(self, summary_width: int, width: int, layers: int, tensors: int) -> None:
         super().__init__()
         self.layers, self.tensors = layers, tensors
-        self.projection = nn.Linear(summary_width, layers * tensors * width)
+        self.projection = Linear(summary_width, layers * tensors * width)
 
     def forward(self, summary: Tensor) -> LayerStates:
         parts = torch.tanh(self.projection(summary)).chunk(self.layers * self.tensors, dim=-1)
@@ -70,7 +70,7 @@ class Readout(nn.Module):
         if activation not in ("maxout", "tanh"):
             raise UserError(f"readout={activation!r} is unknown; choose maxout or tanh.")
         self.maxout = activation == "maxout"
-        self.projection = nn.Linear(width + context_width + embedding_width, 2 * features if self.maxout else features)
+        self.projection = Linear(width + context_width + embedding_width, 2 * features if self.maxout else features)
 
     def forward(self, state: Tensor, context: Tensor, embedding: Tensor) -> Tensor:
         """state (..., D), context (..., C), embedding (..., E) -> (..., features)."""
@@ -80,8 +80,8 @@ class Readout(nn.Module):
         """state (B, T, D), embedding (B, T, E), each with every one of contexts (B, S, C) -> (B, T, S, features)."""
         first, second = state.shape[-1], state.shape[-1] + contexts.shape[-1]
         of_state, of_context, of_embedding = self.projection.weight.tensor_split((first, second), dim=1)
-        own = F.linear(state, of_state, self.projection.bias) + F.linear(embedding, of_embedding)
-        return self._activate(own.unsqueeze(2) + F.linear(contexts, of_context).unsqueeze(1))
+        own = linear(state, of_state, self.projection.bias) + linear(embedding, of_embedding)
+        return self._activate(own.unsqueeze(2) + linear(contexts, of_context).unsqueeze(1))
 
     def _activate(self, candidates: Tensor) -> Tensor:
         if not self.maxout:

@@ -10,6 +10,7 @@ from seq2seq.attention.multihead import MultiHeadAttention
 from seq2seq.errors import UserError
 from seq2seq.kernels.dropout import Dropout, add_dropout
 from seq2seq.kernels.layer_norm import LayerNorm
+from seq2seq.kernels.product import Linear
 from seq2seq.layers.positions import Rotation
 
 
@@ -20,8 +21,8 @@ class FeedForward(nn.Module):
         super().__init__()
         if min(width, hidden_width) < 1:
             raise UserError(f"a feed-forward layer needs positive widths, got {width} and {hidden_width}")
-        self.hidden = nn.Linear(width, hidden_width)
-        self.output = nn.Linear(hidden_width, width)
+        self.hidden = Linear(width, hidden_width)
+        self.output = Linear(hidden_width, width)
         self.dropout = Dropout(dropout)
         for linear in (self.hidden, self.output):
             nn.init.xavier_uniform_(linear.weight)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,12 +11,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from lightning.fabric import Fabric
 from torch import nn
 from torch.optim import Optimizer
 
 from seq2seq.errors import UserError
 from seq2seq.evaluation.metrics import PRIMARY
 from seq2seq.interfaces import Batch
+from seq2seq.kernels.product import Product, onednn_products
 from seq2seq.run import Run
 from seq2seq.search import Search
 from seq2seq.training.averaging import RecentWeights, try_average
@@ -29,6 +32,8 @@ from seq2seq.training.signals import StopSignals, TrainingInterrupted
 from seq2seq.training.state import Stopwatch, TrainingState, seed_everything
 from seq2seq.training.update import TrainingModule, Updater, inputs
 from seq2seq.training.validation import Score, Validator, validate, whole_weights
+
+logger = logging.getLogger(__name__)
 
 
 class Loader(Protocol):
@@ -85,6 +90,7 @@ class TrainingResult:
             "skipped_updates": state.skipped,
             "stopped": state.stopped or "",
             "threads": torch.get_num_threads(),
+            "onednn": [str(Product(*fields)) for fields in state.onednn or ()],
         }
 
 
@@ -135,7 +141,8 @@ def fit(
         validator = Validator.on_data(data, search, settings.validation_tokens, settings.samples, score)
         log = Log(run, state, settings, loggers, fabric.is_global_zero)
         try:
-            averaged, interrupted = train(batches, module, update, validator, checkpoints, log, signals)
+            with chosen_products(fabric, original, settings, state):
+                averaged, interrupted = train(batches, module, update, validator, checkpoints, log, signals)
         finally:
             log.close()
     if interrupted:
@@ -238,6 +245,22 @@ def endless(loader: Loader, state: TrainingState) -> Iterator[Batch]:
             state.loader = loader.state_dict()
             yield batch
     raise UserError("no training pair is left after filtering: see data.max_length and data.length_ratio.")
+
+
+@contextmanager
+def chosen_products(
+    fabric: Fabric, model: nn.Module, settings: TrainerSettings, state: TrainingState
+) -> Iterator[None]:
+    """Give products to oneDNN as the checkpoint did, so that a resumed run repeats it bit for bit, or as the settings
+    say for a new run, in all processes as rank zero chooses."""
+    if state.onednn is None:
+        products = settings.products(model, fabric.device) if fabric.is_global_zero else []
+        state.onednn = fabric.broadcast([list(product) for product in products])
+    chosen = [Product(*fields) for fields in state.onednn]
+    if settings.matmul != "mkl" and fabric.is_global_zero:
+        logger.info("matrix products of oneDNN (others are torch's): %s", ", ".join(map(str, chosen)) or "none")
+    with onednn_products(chosen):
+        yield
 
 
 @contextmanager

@@ -13,16 +13,20 @@ import torch
 from lightning.fabric import Fabric
 from lightning.fabric.accelerators.mps import MPSAccelerator
 from lightning.fabric.strategies.fsdp import FSDPStrategy
+from torch import nn
 
 from seq2seq.errors import UserError
+from seq2seq.kernels.product import Product, available, measure, products_of
 from seq2seq.training.checkpoint import AtomicCheckpointIO
 from seq2seq.training.schedule import duration
 from seq2seq.training.state import TrainingState
 
 Interval = int | float | str | dict[str, float]
 
+MATMULS = ("auto", "mkl", "onednn")
 MATMUL_PRECISIONS = ("highest", "high", "medium")
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
+CHOICES = (("precision", PRECISIONS), ("matmul_precision", MATMUL_PRECISIONS), ("matmul", MATMULS))
 
 
 @dataclass(frozen=True)
@@ -99,8 +103,9 @@ class TrainerSettings:
     validations (0: don't), and keep it if its validation score is better. save_every_n_steps, save_minutes: write
     last.ckpt at least this often, besides after every validation (None: no such rule). log_every_n_steps: updates per
     history line. samples: validation translations to log. progress: show a live bar, or log lines where stderr is not a
-    terminal. threads: CPU threads of torch (None: torch's choice). matmul_precision: as torch's. max_skipped:
-    non-finite updates in a row that end training. compile: torch.compile encoder and decoder.
+    terminal. threads: CPU threads of torch (None: torch's choice). matmul_precision: as torch's. matmul: the library
+    of float32 products on a CPU, see `products`. max_skipped: non-finite updates in a row that end training. compile:
+    torch.compile encoder and decoder.
     """
 
     accelerator: str = "cpu"
@@ -124,6 +129,7 @@ class TrainerSettings:
     progress: bool = True
     threads: int | None = None
     matmul_precision: str = "highest"
+    matmul: str = "mkl"
     max_skipped: int = 10
     compile: bool = False
 
@@ -141,7 +147,7 @@ class TrainerSettings:
                 raise UserError(f"trainer.{name} must not be negative, got {getattr(self, name)}")
         if self.average_last == 1:
             raise UserError("trainer.average_last=1 is not a mean; give 2 or more, or 0 for none")
-        for name, choices in (("precision", PRECISIONS), ("matmul_precision", MATMUL_PRECISIONS)):
+        for name, choices in CHOICES:
             if getattr(self, name) not in choices:
                 raise UserError(f"trainer.{name}={getattr(self, name)} is unknown\nChoose one of {', '.join(choices)}.")
         if self.max_steps is None and self.max_epochs is None and self.max_time is None:
@@ -176,6 +182,14 @@ class TrainerSettings:
         torch.set_float32_matmul_precision(self.matmul_precision)
         if self.threads is not None:
             torch.set_num_threads(self.threads)
+
+    def products(self, model: nn.Module, device: torch.device) -> list[Product]:
+        """Choose the model's products that oneDNN computes: none ("mkl"), all ("onednn"), or those that it computes
+        faster in a measurement of a fraction of a second ("auto")."""
+        exact = self.precision == "32-true" and self.matmul_precision == "highest"
+        if self.matmul == "mkl" or device.type != "cpu" or not exact or not available():
+            return []
+        return products_of(model) if self.matmul == "onednn" else measure(products_of(model))
 
     def create_fabric(self, callbacks: Sequence[Any] = ()) -> Fabric:
         """Create Lightning's Fabric for these devices. Raises UserError if this machine cannot train like that."""

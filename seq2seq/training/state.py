@@ -34,7 +34,8 @@ class TrainingState:
     update: optimizer steps taken. loader: the training loader's state after the last batch trained on. seconds: wall
     time of training over all resumes; aside_seconds: the part spent on validation and saving. cpu_seconds: processor
     time of the first process. skipped: updates dropped because a loss or gradient was not finite. stale: validations
-    since the best one. stopped: the limit that ended training, or None.
+    since the best one. onednn: fields of each `kernels.product.Product` given to oneDNN, None before the choice.
+    stopped: the limit that ended training, or None.
     """
 
     update: int = 0
@@ -55,6 +56,7 @@ class TrainingState:
     best_nll: float | None = None
     lowest_train_nll: float | None = None
     stale: int = 0
+    onednn: list[list[Any]] | None = None
     stopped: str | None = None
     window: Window = field(default_factory=Window)
 

@@ -9,7 +9,10 @@ import torch
 from toy import ToyData, ToyTokenizers, everything, toy_fit, toy_model
 
 from seq2seq.errors import UserError
+from seq2seq.kernels import product
+from seq2seq.kernels.product import Product, products_of
 from seq2seq.training.checkpoint import read_checkpoint
+from seq2seq.training.loop import TrainingResult
 from seq2seq.training.schedule import Plateau
 from seq2seq.training.signals import TrainingInterrupted
 from seq2seq.training.state import TrainingState
@@ -165,3 +168,37 @@ def test_the_transformer_resumes_bit_for_bit(tmp_path: Path) -> None:
         read_checkpoint(tmp_path / name / "checkpoints/last.ckpt")["state_dict"] for name in ("one", "two")
     )
     assert all(torch.equal(first[key], second[key]) for key in first if key.startswith("model."))
+
+
+def test_a_resumed_run_takes_the_checkpoints_choice_of_products(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    choices: list[list[Product]] = []
+    monkeypatch.setattr(product, "BLOCK", 8)
+    monkeypatch.setattr("seq2seq.training.settings.available", lambda: True)
+    monkeypatch.setattr("seq2seq.training.settings.measure", lambda _: choices.pop())
+    every = products_of(toy_model("transformer"))
+
+    def fit(name: str, steps: int, *measured: list[Product]) -> TrainingResult:
+        choices[:] = measured
+        with caplog.at_level("INFO"):
+            return toy_fit(
+                tmp_path / name, model=toy_model("transformer"), trainer={"max_steps": steps, "matmul": "auto"}
+            )
+
+    fit("two", 20, every)
+    caplog.clear()
+    result = fit("two", 30, [])  # another measurement, that is not asked for
+    assert choices == [[]] and result.state.onednn == [list(each) for each in every]
+    assert result.summary()["onednn"][0] == str(every[0]) == "forward 12x16 from 8 rows"
+    assert caplog.text.count("forward 12x16 from 8 rows") == 1
+    fit("one", 30, every)
+    assert everything(tmp_path / "two") == everything(tmp_path / "one")
+    if product.available():
+        fit("torch", 30, [])
+        assert everything(tmp_path / "torch") != everything(tmp_path / "one")
+    assert not product._onednn
+
+
+def test_products_are_torchs_own_by_default(tmp_path: Path) -> None:
+    assert toy_fit(tmp_path).summary()["onednn"] == []
