@@ -47,8 +47,9 @@ class AdditiveScore(Score):
         return projected
 
     def forward(self, query: Tensor, projected: Tensor) -> Tensor:
-        hidden: Tensor = self.query(query).unsqueeze(2) + _each_query(projected)  # (B, Q, S, A)
-        return hidden.tanh_() @ self.vector
+        # tanh x = 2 sigmoid(2 x) - 1, and torch computes a sigmoid in a third of the time on a CPU.
+        twice = torch.add(2 * self.query(query).unsqueeze(2), _each_query(projected), alpha=2)  # (B, Q, S, A)
+        return twice.sigmoid_() @ (2 * self.vector) - self.vector.sum()
 
 
 class DotScore(Score):
