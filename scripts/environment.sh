@@ -8,7 +8,7 @@ install_into() { # install_into FOLDER REQUIREMENT
     fi
     # shellcheck disable=SC1091
     source "$folder/bin/activate"
-    python -m pip install --quiet --disable-pip-version-check --editable "$requirement" >&2
+    python -m pip install --quiet --disable-pip-version-check --no-compile --editable "$requirement" >&2
 }
 
 find_python() {
