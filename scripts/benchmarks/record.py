@@ -25,7 +25,7 @@ class Record:
 
     def head(self) -> dict[str, Any]:
         from seq2seq.data.preparation import cores
-        from seq2seq.pipeline.train import provenance
+        from seq2seq.pipeline.provenance import processor, provenance
 
         found = provenance()
         found.pop("machine")
@@ -87,12 +87,3 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 def without_folders(argument: str) -> str:
     """An argument without the folders of this machine: data.root=/a/b/multi30k -> data.root=.../multi30k."""
     return re.sub(r"(?<![\w.])/(?:[^/,\]\s]+/)+", ".../", argument)
-
-
-def processor() -> str:
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return platform.processor()
-    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return found[1] if found else platform.processor()

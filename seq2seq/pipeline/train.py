@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import platform
-import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from datetime import datetime, timezone
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from seq2seq.errors import UserError
@@ -23,6 +18,7 @@ from seq2seq.inference.translator import Translator
 from seq2seq.pipeline.hints import warn, warn_of_late_validation
 from seq2seq.pipeline.job import Job, default_folder
 from seq2seq.pipeline.logs import logging_to, silence
+from seq2seq.pipeline.provenance import provenance
 from seq2seq.pipeline.ranks import is_rank_zero, process_group
 from seq2seq.pipeline.resume import check_same
 from seq2seq.pipeline.scoring import score_split, write_word_counts
@@ -31,8 +27,6 @@ from seq2seq.training.loop import TrainingResult, fit
 from seq2seq.training.signals import TrainingInterrupted
 from seq2seq.training.state import seed_everything
 from seq2seq.training.validation import primary_score
-
-PACKAGES = ("seq2seq", "torch", "lightning", "hydra-core", "sentencepiece", "datasets", "sacrebleu")
 
 
 def train(job: Job, run_dir: str | PathLike[str] | None = None, callbacks: Sequence[Any] = ()) -> Run:
@@ -215,35 +209,3 @@ def check_lengths(job: Job, model: Any) -> None:
                     f"{split}: segment {row + 1} has {length} {side} tokens, and the model positions for {longest}\n"
                     f"{way_out}"
                 )
-
-
-def provenance() -> dict[str, Any]:
-    """Record what produced a result: package versions, git commit, machine and time."""
-    return {
-        "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
-        "commit": _commit(),
-        "machine": f"{platform.machine()}, {platform.system()}",
-        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-    }
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"
-
-
-def _commit() -> str | None:
-    """The checkout's commit, marked `+` when files differ from it; None outside a checkout."""
-    here = Path(__file__).parents[2]
-    if not (here / ".git").exists():
-        return None
-    try:
-        commit, changes = (
-            subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=True).stdout.strip()
-            for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return commit + ("+" if changes else "")
