@@ -70,11 +70,17 @@ class LocalPredictiveAlignment(Alignment):
     The window is cut at the sentence's edges. W and v learn through the Gaussian. Only the window's keys and values
     are read.
 
-    v starts near zero, so every window starts in the middle of its sentence. Started as usual, v and W send positions
-    to its ends, where the sigmoid is flat, before the decoder reads anything from there. Measured on the built-in
-    grammar (sources of up to 24 words, D = 4, a small Luong model without input feeding, two seeds, 500 updates): 36%
-    and 100% of positions within a twentieth of an end, 2% and 0% from near zero; correlation of position and target
-    index within a sentence 0.26 and -0.24, from near zero 0.93 and 0.86.
+    Positions are hard to learn, for three reasons (measured on the built-in grammar, sources of up to 70 words):
+
+    - The sigmoid saturates. Adam moves each of v's entries by the learning rate, whatever its gradient, so that a
+      hundred of them carry a position across the sentence in a few updates, before the decoder reads anything there.
+      v therefore starts near zero, with every window in the middle, and is multiplied by `scale`, such as
+      1 / sqrt(width). In sources of 40 tokens or more, the correlation of p_t with t is -0.6 at scale 1 and 0.9 at 0.07.
+    - A window that misses teaches nothing: words outside p - D .. p + D pass no gradient to p.
+    - A share of S must be exact to D words, so long sentences ask for the most exact counting. D = 10 is too narrow for
+      70 words: centers learn to stay between a quarter and three quarters of the sentence. D = 20 is enough.
+
+    scale is 1 in bundles of version 0.1.0.
     """
 
     def __init__(self, query_width: int, width: int, window: int, scale: float = 1.0):
