@@ -75,7 +75,7 @@ class LocalPredictiveAlignment(Alignment):
     - The sigmoid saturates. Adam moves each of v's entries by the learning rate, whatever its gradient, so that a
       hundred of them carry a position across the sentence in a few updates, before the decoder reads anything there.
       v therefore starts near zero, with every window in the middle, and is multiplied by `scale`, such as
-      1 / sqrt(width). In sources of 40 tokens or more, the correlation of p_t with t is -0.6 at scale 1 and 0.9 at 0.07.
+      1 / sqrt(width). In sources of 40 tokens or more p_t and t correlate by -0.6 at scale 1, and by 0.9 at 0.07.
     - A window that misses teaches nothing: words outside p - D .. p + D pass no gradient to p.
     - A share of S must be exact to D words, so long sentences ask for the most exact counting. D = 10 is too narrow for
       70 words: centers learn to stay between a quarter and three quarters of the sentence. D = 20 is enough.

@@ -56,11 +56,18 @@ def prepare_streams() -> None:
 
 
 def _text(raw: io.FileIO, before: Any, errors: str) -> io.TextIOWrapper:
-    """Return a stream of UTF-8 into `raw`, which flushes its lines where the one `before` did."""
+    """Return a stream of UTF-8 into `raw`, buffered as the one `before`."""
     with suppress(OSError):
         before.flush()
-    flushing = getattr(before, "line_buffering", True)
-    return io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", errors, newline="\n", line_buffering=flushing)
+    unbuffered = getattr(before, "write_through", False)  # python -u, PYTHONUNBUFFERED
+    return io.TextIOWrapper(
+        raw if unbuffered else io.BufferedWriter(raw),
+        "utf-8",
+        errors,
+        newline="\n",
+        line_buffering=getattr(before, "line_buffering", True),
+        write_through=unbuffered,
+    )
 
 
 def need_output(way_out: str) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from seq2seq.kernels.cross_entropy import CPU_CHUNK, GPU_CHUNK
+from seq2seq.kernels.product import linear
 
 
 def symmetric_divergence(
@@ -30,5 +30,5 @@ def symmetric_divergence(
 
 def symmetric_divergence_reference(one: Tensor, other: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Compute `symmetric_divergence` from all logits at once: the sum of (p - q) (log p - log q)."""
-    p, q = (torch.log_softmax(F.linear(features, weight, bias), dim=1) for features in (one, other))
+    p, q = (torch.log_softmax(linear(features, weight, bias), dim=1) for features in (one, other))
     return ((p.exp() - q.exp()) * (p - q)).sum()

@@ -203,11 +203,13 @@ def _check(job: Job) -> None:
     word, mask = torch.zeros(1, 1, dtype=torch.long), torch.ones(1, 1, dtype=torch.bool)
     with torch.no_grad():
         model.decode(word, model.encode(word, mask), mask)
-        if job.criterion.r_drop and model.train().decode(word, model.encode(word, mask), mask).mixture is not None:
-            raise UserError(
-                f"r_drop={job.criterion.r_drop}: a model with alignment=hard_marginal predicts a mixture of "
-                "distributions, which R-Drop does not compare\nLeave r_drop out, or take another alignment."
-            )
+        mixture = model.train().decode(word, model.encode(word, mask), mask).mixture
+        model.eval()
+    if job.criterion.r_drop and mixture is not None:
+        raise UserError(
+            f"r_drop={job.criterion.r_drop}: a model with alignment=hard_marginal predicts a mixture of "
+            "distributions, which R-Drop does not compare\nLeave r_drop out, or take another alignment."
+        )
     if job.trainer.precision == "bf16-mixed" and job.trainer.accelerator == "cpu":
         _check_bfloat16(model, word, mask)
     if job.search.ranking.coverage_penalty and not model.attends:

@@ -59,7 +59,7 @@ class _Once(logging.Filter):
         self._given: set[str] = set()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.levelno < logging.WARNING:
+        if record.levelno != logging.WARNING:
             return True
         text = record.getMessage()
         new = text not in self._given

@@ -42,6 +42,7 @@ def train(job: Job, run_dir: str | PathLike[str] | None = None, callbacks: Seque
     run = Run(run_dir or job.settings["run_dir"] or default_folder(job.settings, job.names))
     if is_finished(job, run):
         return run
+    _ = job.data.fingerprint  # refuses a corpus that is not there before the run has a folder
     with run.held() if is_rank_zero() else nullcontext():
         if is_finished(job, run):
             return run

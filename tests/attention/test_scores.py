@@ -94,3 +94,17 @@ def test_gaussian_score_has_a_parameter_only_if_learned():
 def test_scores_of_impossible_sizes_are_refused(make):
     with pytest.raises(UserError, match="must be positive, got"):
         make()
+
+
+def test_additive_score_in_half_precision_differs_by_its_rounding_only():
+    """A vector of one sign makes scores that are much larger than their differences."""
+    torch.manual_seed(4)
+    exact = AdditiveScore(64, 64, 256).double()
+    torch.nn.init.uniform_(exact.vector, 0.05, 0.3)
+    query, keys = 0.3 * torch.randn(B, Q, 64).double(), 0.3 * torch.randn(B, S, 64).double()
+    expected = exact(query, exact.project(keys))
+    half = AdditiveScore(64, 64, 256)
+    half.load_state_dict(exact.state_dict())
+    half.bfloat16()
+    found = half(query.bfloat16(), half.project(keys.bfloat16())).double()
+    assert (found - expected).abs().max() < 0.03

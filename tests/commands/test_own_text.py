@@ -127,6 +127,12 @@ def test_a_run_whose_corpus_has_moved_is_accepted(files: Path, capsys: pytest.Ca
     assert json.loads(Path("run/metrics.json").read_text())["training"]["updates"] == 5
 
 
+def test_a_corpus_that_is_not_there_leaves_no_run(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*FILES, "data.root=nowhere"]) == 2
+    assert "data.root=nowhere is not a folder" in capsys.readouterr().err
+    assert not Path("run").exists()
+
+
 @pytest.mark.slow
 def test_a_run_without_a_checkpoint_takes_new_settings(files: Path) -> None:
     assert run([*FILES, "data.root=text", "tokenizer.vocabulary=265"]) == 2

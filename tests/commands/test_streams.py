@@ -34,6 +34,17 @@ def test_both_streams_are_utf8_in_any_locale(environment: dict[str, str], tmp_pa
     assert done.stderr == "\u0159\\udcff\n".encode()
 
 
+@pytest.mark.parametrize(("variables", "lost"), [({"PYTHONUNBUFFERED": "1"}, b""), ({}, b"out ")])
+def test_streams_stay_as_buffered_as_they_were(variables: dict[str, str], lost: bytes, tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from seq2seq.commands.console import prepare_streams; prepare_streams(); "
+        "print('error', file=sys.stderr); print('out', end=' '); os._exit(0)"
+    )
+    variables = {"PYTHONUNBUFFERED": "", **variables}
+    done = shell(f'$PYTHON -c "{code}"', tmp_path, **variables)
+    assert (done.stdout + lost, done.stderr) == (b"out ", b"error\n")
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
