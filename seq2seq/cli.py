@@ -111,7 +111,7 @@ def guarded(function: Callable[..., int | None], *arguments: Any) -> int:
 
 
 def _drop_output() -> None:
-    """Keep the interpreter's closing flush from complaining about standard output once more."""
+    """Discard standard output, so that the interpreter's final flush does not report the error again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -30,7 +30,7 @@ OUTER = (
 """Keys that place, speed up or show a run without changing what is trained."""
 
 PLACE = "data.root"
-"""The key of a corpus's folder, which may move: its content has a fingerprint."""
+"""The key of a corpus's folder, which may move: a fingerprint identifies the content."""
 
 
 class RunInUse(UserError):
@@ -102,7 +102,7 @@ class Run:
 
     @property
     def of_first_version(self) -> bool:
-        """True where config.yaml is as version 0.1.0 wrote it."""
+        """True if version 0.1.0 wrote config.yaml."""
         return self.settings_file.is_file() and "\ncallbacks:" in self.settings_file.read_text(encoding="utf-8")
 
     @property

@@ -1,2 +1,2 @@
-"""The measurements of `scripts/benchmark.py`, one module per command. Nothing here imports torch at the top: what
-starts the measurements stays small, so that their memory is their own."""
+"""The measurements of `scripts/benchmark.py`, one module per command. Nothing here imports torch at the top, so
+that the process that starts the measurements stays small and does not count toward their memory."""

@@ -41,7 +41,7 @@ def count_flops(work: Callable[[], Any]) -> int:
 
 
 def more_formulas() -> dict[Any, Any]:
-    """Formulas missing from torch's counter: operations in place, matrix-vector products, the CPU's fused attention."""
+    """Formulas missing from torch's counter: in-place operations, matrix-vector products, the CPU's fused attention."""
     aten = torch.ops.aten
     own = {
         "addmm_": _added_product,

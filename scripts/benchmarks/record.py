@@ -1,4 +1,4 @@
-"""The record around a result's figures, and its printed form."""
+"""The circumstances recorded beside a result's figures, and the printed form of both."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 
 @dataclass
 class Record:
-    """Describe a measurement's circumstances. load: the machine's load average when it began."""
+    """Circumstances of a measurement. load: the machine's load average when it began."""
 
     command: str
     arguments: list[str]

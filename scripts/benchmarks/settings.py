@@ -47,7 +47,7 @@ def without_validation(config: DictConfig, updates: int) -> DictConfig:
 
 
 def chosen(config: DictConfig) -> dict[str, str]:
-    """Return the option taken of each config group."""
+    """Return the chosen option of each config group."""
     choices = config.hydra.runtime.choices
     names = ("model", "data", "tokenizer", "trainer", "experiment")
     return {name: choices[name] for name in names if choices.get(name)}

@@ -64,7 +64,7 @@ class LocalMonotonicAlignment(Alignment):
 class LocalPredictiveAlignment(Alignment):
     """Predictive local alignment ("local-p", Luong et al. 2015, equations 9-10).
 
-    p = S sigmoid(v^T tanh(W q)), S the sentence's own length; the weights are softmax(score) over the integers of
+    p = S sigmoid(scale v^T tanh(W q)), S the sentence's own length; the weights are softmax(score) over the integers of
     [p - D, p + D], times exp(-(s - p)^2 / (2 sigma^2)), sigma = D / 2.
 
     The window is cut at the sentence's edges. W and v learn through the Gaussian. Only the window's keys and values
@@ -77,7 +77,7 @@ class LocalPredictiveAlignment(Alignment):
       v therefore starts near zero, with every window in the middle, and is multiplied by `scale`, such as
       1 / sqrt(width). In sources of 40 tokens or more p_t and t correlate by -0.6 at scale 1, and by 0.9 at 0.07.
     - A window that misses teaches nothing: words outside p - D .. p + D pass no gradient to p.
-    - A share of S must be exact to D words, so long sentences ask for the most exact counting. D = 10 is too narrow for
+    - p / S must be accurate to D / S, so long sentences demand the most precision. D = 10 is too narrow for
       70 words: centers learn to stay between a quarter and three quarters of the sentence. D = 20 is enough.
 
     scale is 1 in bundles of version 0.1.0.

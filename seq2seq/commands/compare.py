@@ -70,19 +70,19 @@ def main(config: DictConfig) -> int:
     print(f"{len(jobs) - len(taken)} runs in {(time.time() - began) / 60:.1f} minutes", file=sys.stderr)
     if taken:
         print(
-            f"{', '.join(taken)}: in training by another process; when that has ended,\n"
-            f"seq2seq report runs={shlex.quote(str(folder))} compares all",
+            f"{', '.join(taken)}: being trained by another process; when it has ended,\n"
+            f"seq2seq report runs={shlex.quote(str(folder))} compares all runs",
             file=sys.stderr,
         )
     if len(taken) == len(jobs):
         return 0
-    with FileLock(folder / ".report.lock"):  # the last start to end finds all runs and writes the last report
+    with FileLock(folder / ".report.lock"):  # the last process to end finds all runs and writes the final report
         write_report([str(folder)], folder, baseline)
     return 0
 
 
 def train_free(trainings: Jobs, jobs: Mapping[str, list[str]], progress: Progress) -> dict[str, Ended]:
-    """Run the trainings that no other start of the comparison has taken; one that becomes free meanwhile, too."""
+    """Run the trainings that no other process has taken, including those that become free meanwhile."""
     ended: dict[str, Ended] = {}
     waiting = dict(jobs)
     while waiting:
@@ -141,7 +141,7 @@ class Jobs:
 
 
 class Ended(NamedTuple):
-    """Result of a training: exit status and error message, or `taken` where another process is at it."""
+    """Result of a training: exit status and error message, or `taken` if another process is running it."""
 
     status: int
     error: str = ""

@@ -70,7 +70,7 @@ def check(config: DictConfig, command: str) -> None:
             known = f"choose {', '.join(names[:-1])} or {names[-1]}"
             raise UserError(f"{key!s}={value!r} is unknown{nearest(str(value), names)}; {known}")
         if not fits(found, hint):
-            way_out = f"\nA list is written {key!s}=[{value}]" if fits([value], hint) else ""
+            way_out = f"\nWrite a list as {key!s}=[{value}]" if fits([value], hint) else ""
             raise UserError(f"{key!s}={value!r} has the wrong type: {describe(hint)} is needed{way_out}")
         if found is not value:
             put(config, str(key), found)

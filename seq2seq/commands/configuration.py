@@ -67,10 +67,10 @@ def checkpoints(value: Any, key: str = "checkpoint") -> list[str]:
 
 
 def need_files(config: DictConfig, *keys: str) -> None:
-    """Check the files that these keys name, if any, before anything slow is imported.
+    """Check the files that these keys name, if any; called before slow imports.
 
     Raises:
-        UserError: one that does not exist, or is a folder.
+        UserError: a file does not exist, or is a folder.
     """
     for key in keys:
         if config[key] is not None and not Path(config[key]).exists():

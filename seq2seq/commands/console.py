@@ -1,4 +1,4 @@
-"""Standard input, output and error: UTF-8 everywhere, and those that are closed or cannot be written."""
+"""Standard input, output and error: UTF-8 everywhere, and safe where one is closed or cannot be written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _Output(io.FileIO):
-    """Standard output: an error that keeps it from being written names it."""
+    """Standard output that is named in errors of writing to it."""
 
     def write(self, data: ReadableBuffer, /) -> int:
         try:
@@ -26,8 +26,8 @@ class _Output(io.FileIO):
 
 
 class _Messages(io.FileIO):
-    """Standard error: what cannot be written there, as on a full disk or a terminal that has gone, is lost, which is no
-    reason to stop a training."""
+    """Standard error that drops what cannot be written, as on a full disk or a closed terminal: that is no reason to
+    stop a training."""
 
     def write(self, data: ReadableBuffer, /) -> int:
         try:
@@ -56,7 +56,7 @@ def prepare_streams() -> None:
 
 
 def _text(raw: io.FileIO, before: Any, errors: str) -> io.TextIOWrapper:
-    """Return a stream of UTF-8 into `raw`, buffered as the one `before`."""
+    """Return a UTF-8 stream that writes to `raw`, buffered like the stream `before`."""
     with suppress(OSError):
         before.flush()
     unbuffered = getattr(before, "write_through", False)  # python -u, PYTHONUNBUFFERED

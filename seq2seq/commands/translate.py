@@ -96,7 +96,7 @@ def check_files(config: DictConfig) -> None:
     if config.resume and config.output is None:
         raise UserError("resume=true needs output=FILE")
     if config.format == "text" and config.n_best not in (None, 1):
-        raise UserError(f"n_best={config.n_best} needs format=jsonl: a line of text has one translation")
+        raise UserError(f"n_best={config.n_best} needs format=jsonl: in text, a line holds one translation")
     if config.output is not None and config.output.endswith(COMPRESSIONS[1:]):
         raise UserError(f"output={config.output}: translations are not compressed\nGive a name without that ending.")
     need_files(config, "input")

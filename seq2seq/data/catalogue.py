@@ -75,7 +75,7 @@ def multi30k(
     """Multi30k captions, en, de or fr: "test" is test 2016.
 
     From `root`, the data set's own folder (`data/task1/raw` of github multi30k/dataset: train.en.gz ...; with
-    `tokenized` its lower-cased, normalized, Moses-tokenized form in `root`/tok, or in `root` itself), else en-de from
+    `tokenized` its lowercased, normalized, Moses-tokenized form in `root`/tok, or in `root` itself), else en-de from
     the hub, at `revision`.
     """
     if root is not None:

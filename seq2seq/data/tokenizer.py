@@ -163,7 +163,8 @@ class TokenizerSettings:
     what is not in the vocabulary in UTF-8 bytes instead of UNK. normalization: "identity" keeps text as it is, so that
     hypotheses look like the references; "nmt_nfkc" folds compatibility characters and control characters.
     character_coverage: share of the text's characters that get an entry each. sentences: train on at most that
-    many, drawn evenly from the split. sampling: alpha of subword sampling in training (0: off), see Tokenizer.sample.
+    many, drawn evenly from the split. sampling: alpha of subword regularization in training (0: off); see
+    Tokenizer.sample.
     """
 
     kind: str = "unigram"

@@ -22,7 +22,7 @@ LONG: dict[Unit, Range] = {"words": (40, None), "characters": (80, None)}
 """Retention is the score on LONG sources divided by the score on SHORT ones."""
 
 STEP: dict[Unit, int] = {"words": 10, "characters": 20}
-"""Additional length for which regressions state what is lost; the width of a bucket."""
+"""Additional length per which regressions report the loss; as wide as a bucket."""
 
 DIFFERENCE_BUCKETS: tuple[tuple[int | None, int | None], ...] = (
     (None, -6),

@@ -111,7 +111,7 @@ PRIMARY = METRICS["bleu"]
 """The metric that chooses checkpoints and orders reports; retention, parts of segments and beams are measured by it."""
 
 SENTENCE = METRICS["chrf"]
-"""The metric of single segments in regressions: few segments have a 4-gram in common with their reference."""
+"""The metric of single segments in regressions: too few segments share a 4-gram with their reference for BLEU."""
 
 LEARNED = METRICS["comet"]
 """The metric that needs a model."""

@@ -1,7 +1,7 @@
 """Regression of segment scores on source length: what longer sources cost each system, on the very same segments.
 
-Ordinary least squares, b = (X'X)^-1 X'y. Segments that share sentences have errors that depend on one another, so that
-the covariance is the cluster-robust one with the usual correction for few clusters, CR1:
+Ordinary least squares, b = (X'X)^-1 X'y. Segments that share sentences have correlated errors, so the covariance is the
+cluster-robust one with the usual correction for few clusters, CR1:
 
     V = c (X'X)^-1 (sum over clusters g of X_g' u_g u_g' X_g) (X'X)^-1,   c = G / (G - 1) * (N - 1) / (N - K)
 
@@ -23,7 +23,7 @@ NORMAL = 1.959963984540054
 
 @dataclass(frozen=True)
 class Fit:
-    """Coefficients (K,) and their covariance (K, K), which rests on that many clusters."""
+    """Coefficients (K,) and their covariance (K, K), estimated from `clusters` clusters."""
 
     coefficients: np.ndarray
     covariance: np.ndarray
@@ -40,10 +40,10 @@ class Fit:
 
 
 def least_squares(design: np.ndarray, values: np.ndarray, clusters: Sequence[int] | np.ndarray) -> Fit | None:
-    """Fit values (N,) by the columns of design (N, K); rows with one number in `clusters` (N,) depend on one another.
+    """Regress values (N,) on the columns of design (N, K); rows with the same number in `clusters` (N,) are correlated.
 
-    None where the columns do not determine the coefficients. Without a second cluster and a row to spare the covariance
-    is all 0.
+    Returns None where the columns do not determine the coefficients. The covariance is all 0 for a single cluster, or
+    without more rows than columns.
     """
     rows, columns = design.shape
     if np.linalg.matrix_rank(design) < columns:
@@ -67,7 +67,7 @@ def losses_by_length(
     """Regress segment scores on length, system and their interaction: an intercept and a slope for each system.
 
     lengths: of the segments' sources. scores: each system's scores of the same segments. clusters: a number for each
-    segment; without it each is a cluster of its own, with its rows of all systems.
+    segment; by default each segment is a cluster, which holds its rows of all systems.
 
     Returns for each system {"loss": points lost for every `step` of length, "difference": of that loss from the
     baseline's, None for the baseline itself or without one}, each {"score", "low", "high"}. A loss below 0 is a gain.
@@ -102,8 +102,8 @@ def losses_by_length(
 
 
 def t_quantile(degrees: int) -> float:
-    """97.5% quantile of Student's t distribution (Abramowitz and Stegun, 1964, 26.7.5); off by less than 0.001 from 9
-    degrees of freedom on."""
+    """97.5% quantile of Student's t distribution (Abramowitz and Stegun, 1964, 26.7.5); the error is below 0.001 for 9
+    or more degrees of freedom."""
     z, n = NORMAL, degrees
     terms = (
         (z**3 + z) / 4,

@@ -2,8 +2,9 @@
 
 The operations of a step are so small that recording one for the backward pass costs about as much as running it. This
 loop records nothing: each weight's gradient is one matrix product after the loop, and tanh(W_q s + W_k h) is computed
-again in the backward pass, so that memory never holds (T, B, S, A). It is computed as 2 sigmoid(2 x) - 1: torch takes a
-third of the time for a sigmoid on a CPU, and softmax does not see the constant -sum(w_v) that the 1 adds to each score.
+again in the backward pass, so that memory never holds (T, B, S, A). It is computed as 2 sigmoid(2 x) - 1: on a CPU,
+torch computes a sigmoid in a third of the time of a tanh, and the constant -sum(w_v) that the -1 adds to each score
+cancels in the softmax.
 """
 
 from __future__ import annotations
@@ -151,7 +152,7 @@ class _AttentiveGRU(torch.autograd.Function):
         contexts = gates.new_empty(steps, batch, values.shape[2])
         attention = gates.new_empty(steps, batch, keys.shape[1])
         candidates = gates.new_empty(steps, batch, width)
-        # One product takes the state to the recurrent half of the gates, U s + c, and to twice the query, 2 W_q s. The
+        # One product maps the state to the recurrent half of the gates, U s + c, and to twice the query, 2 W_q s. The
         # first two thirds of the gates' columns then become r and z in place.
         own = torch.cat([recurrent, 2 * query])
         keys, vector = 2 * keys, 2 * vector

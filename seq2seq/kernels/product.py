@@ -1,9 +1,9 @@
-"""The product x W^T + b and its gradients, by torch's own matrix product or by oneDNN's, whichever is faster here.
+"""The product x W^T + b and its gradients, by torch's own matrix product or oneDNN's, whichever is faster.
 
-torch multiplies float32 matrices by MKL, which uses half of what some processors can do (AMD's with AVX-512); oneDNN is
-in every build of torch for x86. The faster one depends on processor, threads and shape, so it is measured. A
-measurement may come out differently the next time, and the two differ in the last bits: the default is therefore
-torch's own product, by which one seed gives one result, and `measure` is for whoever asks for it.
+torch multiplies float32 matrices with MKL, which reaches half the speed that some processors allow (AMD's with
+AVX-512); oneDNN is in every build of torch for x86. The faster one depends on processor, threads and shape, so it is
+measured. A measurement may come out differently the next time, and the results of the two differ in the last bits. The
+default is therefore torch's own product, with which one seed gives one result; `measure` is used only on request.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 BLOCK = 512
-"""Rows that oneDNN gets at once. It builds and keeps a program for every shape, so there is one number of rows for each
-weight; rows that fill no block are left to torch."""
+"""Rows passed to oneDNN at once. It compiles and keeps a program for every shape, so each weight has one number of
+rows; rows that do not fill a block are left to torch."""
 LARGEST = 2**21
-"""Numbers in a block's wider side; fewer rows are taken for a wide weight, such as an output layer's."""
+"""Most elements on a block's wider side; a wide weight, such as an output layer's, gets fewer rows."""
 MANY = 4
-"""Blocks of `BLOCK` rows from which a product counts as long, and is measured as such."""
+"""Blocks of `BLOCK` rows from which a product counts as `many`, which is measured separately."""
 GAIN = 1.15
-"""Ratio of times from which oneDNN is taken."""
+"""Speedup from which oneDNN is chosen."""
 REPETITIONS = 5
 
 Shape = tuple[int, int]
-"""Outputs and inputs of a weight."""
+"""Numbers of outputs and inputs of a weight."""
 
 
 class Product(NamedTuple):
@@ -56,7 +56,7 @@ _onednn: frozenset[Product] = frozenset()
 
 @contextmanager
 def onednn_products(products: Iterable[Product]) -> Iterator[None]:
-    """Give these products to oneDNN inside; like torch's own precision of products, that holds for the process."""
+    """Compute these products with oneDNN inside the context; like torch's matmul precision, for the whole process."""
     global _onednn
     before, _onednn = _onednn, frozenset(products) if available() else frozenset()
     try:
@@ -66,7 +66,7 @@ def onednn_products(products: Iterable[Product]) -> Iterator[None]:
 
 
 def available() -> bool:
-    """Report if this build of torch has oneDNN's product."""
+    """Return True if this build of torch has oneDNN's product."""
     return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
@@ -75,7 +75,7 @@ def block_rows(outputs: int, inputs: int) -> int:
 
 
 class Linear(nn.Linear):
-    """`nn.Linear` by `linear`."""
+    """`nn.Linear` that multiplies with `linear`."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         return linear(inputs, self.weight, self.bias)
@@ -167,7 +167,7 @@ def weight_product(gradient: Tensor, rows: Tensor, total: Tensor | None = None) 
 
 
 def _blocks(kind: str, rows: Tensor, outputs: int, inputs: int) -> list[slice]:
-    """The blocks of rows (N, ...) that oneDNN is to multiply; the rows after them are torch's."""
+    """The blocks of rows (N, ...) that oneDNN is to multiply; the rows after them are left to torch."""
     if not _onednn or not _applies(rows):
         return []
     size = block_rows(outputs, inputs)
@@ -184,7 +184,7 @@ def _by_onednn(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tenso
 
 
 def products_of(model: nn.Module) -> list[Product]:
-    """All classes of products of a model's layers, which name the shapes of their weights by `weight_shapes`."""
+    """List all classes of products in a model, whose layers name the shapes of their weights in `weight_shapes`."""
     named: list[Callable[[], list[Shape]]] = [getattr(module, "weight_shapes", list) for module in model.modules()]
     shapes = {shape for of_layer in named for shape in of_layer()}
     return [
@@ -197,13 +197,13 @@ def products_of(model: nn.Module) -> list[Product]:
 
 @torch.no_grad()
 def measure(products: Iterable[Product]) -> list[Product]:
-    """Time each class of products both ways, and return those that oneDNN does faster by `GAIN` every time."""
+    """Time each class of products both ways, and return those that oneDNN computes faster by `GAIN` every time."""
     return [product for product in products if available() and _wins(product)]
 
 
 def _wins(product: Product) -> bool:
     size = block_rows(product.outputs, product.inputs)
-    count = size * (MANY if product.many else 1) + size // 4  # some blocks and a rest
+    count = size * (MANY if product.many else 1) + size // 4  # some blocks and a remainder
     rows, gradient = torch.ones(count, product.inputs), torch.ones(count, product.outputs)
     weight, bias = torch.ones(product.outputs, product.inputs), torch.ones(product.outputs)
     work: dict[str, Callable[[], Tensor]] = {
@@ -218,5 +218,5 @@ def _wins(product: Product) -> bool:
             work[product.kind]()
             return time.perf_counter() - began
 
-    seconds([]), seconds([product])  # builds what both keep
+    seconds([]), seconds([product])  # warm-up: both build what they keep
     return all(seconds([]) >= GAIN * seconds([product]) for _ in range(REPETITIONS))

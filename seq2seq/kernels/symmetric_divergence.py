@@ -1,4 +1,4 @@
-"""Divergence of two output distributions, fused with the output projection."""
+"""Symmetric divergence between two output distributions, fused with the output projection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def symmetric_divergence(
 ) -> Tensor:
     """Sum over rows of KL(p || q) + KL(q || p) in nats, p = softmax(one weight^T + bias), q the same of `other`.
 
-    one, other (N, D), weight (V, D), bias (V,). Logits are held for `chunk` entries at once and computed again for the
+    one, other (N, D), weight (V, D), bias (V,). About `chunk` logits are held at once; they are recomputed for the
     gradient.
     """
     if chunk is None:

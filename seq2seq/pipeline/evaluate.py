@@ -49,7 +49,7 @@ def evaluate(
     with `corpus` among them, another corpus whole. splits: test sets, by default all. search: another, or changes
     to the checkpoint's own (see `search.chosen_search`). output: a folder for translations, attention, settings and
     metrics.json, which reports read like a run's. tokenize, lowercase: sacreBLEU's, by default the run's. beam_sizes:
-    also score beams of these sizes. names: what scores and reports call the corpus ("data") and the "command".
+    also score beams of these sizes. names: the corpus ("data") and "command" as scores and reports name them.
 
     Scores by COMET and by beam size are also added to the run's metrics.json, where they are of the run's own model and
     test sets.
@@ -111,7 +111,7 @@ def evaluate(
 
 
 def _metrics(checkpoint: str | Path, bundle: Bundle, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The metrics.json of the checkpoint's run without its scores, or as much of it where there is none yet."""
+    """The metrics.json of the checkpoint's run without its scores, or as much of it as is known where there is none."""
     if (run := Run.scored(checkpoint)) is not None:
         known = run.read_metrics()
         return {key: value for key, value in known.items() if key not in ("splits", "test_splits", SCORED_MODEL)}
@@ -165,7 +165,7 @@ def _record(checkpoint: str | Path, bundle: Bundle, splits: Mapping[str, Any]) -
     if run is None:
         if Run.scored(checkpoint) is not None:
             logger.warning(
-                "not kept in the run's metrics.json: checkpoint=%s is not the model that was scored", checkpoint
+                "scores not kept in the run's metrics.json: checkpoint=%s is not the model that was scored", checkpoint
             )
         return
     metrics = run.read_metrics()
@@ -173,10 +173,10 @@ def _record(checkpoint: str | Path, bundle: Bundle, splits: Mapping[str, Any]) -
         known = metrics["splits"].get(split, {})
         both = METRICS.keys() & known.keys() & entry.keys()
         if PRIMARY.key not in both or any(known[key] != entry[key] for key in both - {LEARNED.key}):
-            logger.warning("not kept in %s: it has no such scores of %s", run.metrics_file, split)
+            logger.warning("scores not kept in %s: it has no such scores of %s", run.metrics_file, split)
             continue
         known |= {key: entry[key] for key in (LEARNED.key, "by_beam_size") if key in entry}
     try:
         run.write_metrics(metrics)
     except OSError as error:  # the scores are also returned
-        logger.warning("not kept in %s: %s", run.metrics_file, error.strerror or error)
+        logger.warning("scores not kept in %s: %s", run.metrics_file, error.strerror or error)

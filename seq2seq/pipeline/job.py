@@ -208,7 +208,7 @@ def _check(job: Job) -> None:
     if job.criterion.r_drop and mixture is not None:
         raise UserError(
             f"r_drop={job.criterion.r_drop}: a model with alignment=hard_marginal predicts a mixture of "
-            "distributions, which R-Drop does not compare\nLeave r_drop out, or take another alignment."
+            "distributions, which R-Drop does not compare\nLeave r_drop out, or choose another alignment."
         )
     if job.trainer.precision == "bf16-mixed" and job.trainer.accelerator == "cpu":
         _check_bfloat16(model, word, mask)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 @contextmanager
 def logging_to(path: Path | None = None, name: str = "") -> Iterator[None]:
-    """Print the package's log on standard error, each line after `name`, and append it with times to `path`. The same
-    warning is given once."""
+    """Print the package's log on standard error, each line after `name`, and append it with times to `path`. A
+    repeated warning is logged only once."""
     logger = logging.getLogger("seq2seq")
     before = logger.level
     handlers: list[logging.Handler] = [_Stderr()]
@@ -52,7 +52,7 @@ def _thread_failed(ended: threading.ExceptHookArgs) -> None:
 
 
 class _Once(logging.Filter):
-    """Drops a warning that has been given already, such as the same advice before training and for each test set."""
+    """Drop repeated warnings, such as the same advice before training and again for each test set."""
 
     def __init__(self) -> None:
         super().__init__()

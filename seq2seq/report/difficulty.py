@@ -1,4 +1,4 @@
-"""Difficulty taken out: long segments are harder for every system, so that systems are compared at one length."""
+"""Scores corrected for difficulty: long segments are harder for every system, so systems are compared at one length."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,8 +14,8 @@ from seq2seq.report.tables import NONE, score_text
 
 
 def add_shares_of_best(entries: Sequence[Mapping[str, Any]]) -> None:
-    """Add "share_of_best" to each length bucket of the systems' entries: the primary score over that of the best system
-    at this length; None where there is one system alone, or the best has 0."""
+    """Add "share_of_best" to each length bucket of the systems' entries: the primary score divided by that of the best
+    system at this length; None where there is only one system, or the best has 0."""
     best: dict[int, float] = {}
     for entry in entries:
         for bucket in entry["by_length"]:
@@ -38,8 +38,9 @@ def length_losses(
     """Points of the sentence metric that each system loses with longer sources: `regression.losses_by_length` of scores
     averaged over seeds, clustered by the groups of the references.
 
-    {"metric", "unit", "step", "clusters", "systems": {name: {"loss", "difference"}}}; "deviation" is that of the losses
-    of a system's runs. None without texts, with fewer than FEWEST segments, or where all are equally long.
+    {"metric", "unit", "step", "clusters", "systems": {name: {"loss", "difference"}}}; "deviation" is the standard
+    deviation of the loss over a system's runs. None without texts, with fewer than FEWEST segments, or
+    where all are equally long.
     """
     if texts is None or references is None or not systems or len(texts.sources) < FEWEST:
         return None
@@ -70,7 +71,7 @@ def length_losses(
 
 
 def loss_rows(report: Mapping[str, Any]) -> list[list[str]]:
-    """Points that each system loses with longer sources, and the difference of that from the baseline."""
+    """Points that each system loses with longer sources, and how far that is from the baseline's loss."""
     losses, baseline = report["length_losses"], report["baseline"]
     heading = f"{METRICS[losses['metric']].name} lost per {losses['step']} {losses['unit']}"
     rows = []
@@ -93,11 +94,11 @@ def loss_note(report: Mapping[str, Any]) -> str:
     losses = report["length_losses"]
     name, unit, step = METRICS[losses["metric"]].name, losses["unit"], losses["step"]
     return (
-        f"Sentence {name} falls by these points for every {step} source {unit} more (least squares on length, system "
-        "and their interaction). Longer segments are harder for every system: the difference from the baseline, on the "
-        "same segments, is what the system itself adds (\u2212: it loses less). Brackets: 95% intervals with standard "
-        f"errors clustered by {losses['clusters']} independent {_clusters(report)}, which speak of the test set and "
-        "not of seeds."
+        f"Sentence {name} falls by this many points for every {step} additional source {unit} (least squares on "
+        "length, system and their interaction). Longer segments are harder for every system; the difference from the "
+        "baseline, on the same segments, is due to the system itself (\u2212: it loses less). Brackets: 95% intervals "
+        f"with standard errors clustered by {losses['clusters']} independent {_clusters(report)}. They reflect the "
+        "choice of the test set, not of seeds."
     )
 
 

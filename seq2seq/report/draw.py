@@ -20,8 +20,8 @@ CHARACTER = 8.0
 
 @dataclass(frozen=True)
 class Point:
-    """One value with its interval and its deviation over seeds, if it has them; `note` is what a pointer over it
-    reads."""
+    """One value with its interval and its deviation over seeds, if it has them; `note` is its
+    tooltip."""
 
     x: float
     y: float
@@ -37,7 +37,7 @@ class Point:
 
     @property
     def seeds(self) -> tuple[float, float] | None:
-        """The value plus and minus its deviation, not beyond 0."""
+        """The value minus and plus its deviation, cut off at 0."""
         if self.deviation is None:
             return None
         return max(self.y - self.deviation, min(self.y, 0.0)), self.y + self.deviation
@@ -206,7 +206,7 @@ def _x_ticks(chart: Chart, frame: _Frame, width: int) -> list[tuple[float, str, 
 
 
 def _band(color: int, places: Sequence[tuple[float, tuple[float, float] | None]], frame: _Frame) -> str:
-    """Draw the ranges of y over x as one area; a single one as a thick line."""
+    """Draw the ranges of y over x as one area, a single range as a thick line."""
     ranges = [(frame.x(x), frame.y(bounds[0]), frame.y(bounds[1])) for x, bounds in places if bounds is not None]
     if len(ranges) < 2:
         return "".join(

@@ -192,8 +192,8 @@ def difference_rows(report: Mapping[str, Any]) -> list[list[str]]:
 
 
 def by_length_rows(report: Mapping[str, Any], key: str) -> list[list[str]]:
-    """Source length, segments, then each system's score by a metric, the primary one with its share of the best
-    system's, or its "length_ratio"."""
+    """Source length, segments, then each system's score by a metric, with a share of the best system's for the
+    primary metric, or its "length_ratio"."""
     systems = [system for system in report["systems"] if any(bucket.get(key) for bucket in system["by_length"])]
     buckets = {bucket["low"]: bucket for system in systems for bucket in system["by_length"]}
     rows = [[f"Source {report['units']['source']}", "Segments", *(system["name"] for system in systems)]]
@@ -248,8 +248,8 @@ def part_note(tables: Sequence[Mapping[str, Any]]) -> str:
     """Explain how to compare the parts, and the systems."""
     parts = [part for table in tables for own in table["systems"].values() for part in own]
     meaning = (
-        f"percentages are a part's {PRIMARY.name} over that of the same segments translated alone, which follows; 100% "
-        "means that nothing is forgotten."
+        f"percentages are a part's {PRIMARY.name} divided by that of the same segments translated alone, which is "
+        "given after it; 100% means that nothing is forgotten."
         if any(share_of_alone(part) is not None for part in parts)
         else "compare systems at one part, not the parts of one system."
     )

@@ -165,7 +165,7 @@ def _read(run: Run, root: Path, notes: list[str]) -> Result | None:
 
 
 def _elsewhere(name: str, metrics: Mapping[str, Any], evaluated: Mapping[str, Any]) -> list[str]:
-    """A note on a checkpoint that was scored on other data than those of its training, of which `evaluated` says it."""
+    """Notes on a checkpoint that was scored on data other than its training corpus, which `evaluated` records."""
     if evaluated["corpus"] == metrics["corpus"]:
         return []
     data = metrics["data"] if metrics["data"] != evaluated["data"] else f"other text of {metrics['data']}"

@@ -50,7 +50,7 @@ def unwritable(what: str, error: OSError | RuntimeError) -> UserError:
         error = error.__context__  # torch's own error, about its file, came on top of it.
     reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
     return UserError(
-        f"cannot write {what}: {reason}\nThe last good checkpoint stands; make room; the same command resumes."
+        f"cannot write {what}: {reason}\nThe last good checkpoint is intact. Make room; the same command resumes."
     )
 
 

@@ -1,4 +1,4 @@
-"""The training loss: label-smoothed cross-entropy, the score-function term of hard attention, R-Drop."""
+"""The training loss: label-smoothed cross-entropy, the score-function term of hard attention, and R-Drop."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Criterion(nn.Module):
     Where a word's distribution is a mixture over positions, the loss is the mixture's (`mixture_cross_entropy`).
 
     r_drop, if positive, is the weight alpha of R-Drop (Liang et al. 2021, equation 4): a training batch holds each pair
-    twice, the copies behind the originals, under different dropout, and the loss adds alpha / 2 times the symmetric
+    twice, the copies after the originals, with different dropout, and the loss adds alpha / 2 times the symmetric
     Kullback-Leibler divergence of their output distributions. All of it is halved, so that a pair counts once.
     """
 
@@ -60,7 +60,7 @@ class Criterion(nn.Module):
 
     @property
     def twice(self) -> bool:
-        """True where a batch must hold each pair twice, see `r_drop`."""
+        """True where a batch must hold each pair twice (see `r_drop`)."""
         return self.training and self.r_drop > 0
 
     def forward(self, decoded: DecoderOutput, output: OutputLayer, target: Tensor, mask: Tensor) -> Loss:

@@ -251,14 +251,14 @@ def endless(loader: Loader, state: TrainingState) -> Iterator[Batch]:
 def chosen_products(
     fabric: Fabric, model: nn.Module, settings: TrainerSettings, state: TrainingState
 ) -> Iterator[None]:
-    """Give products to oneDNN as the checkpoint did, so that a resumed run repeats it bit for bit, or as the settings
-    say for a new run, in all processes as rank zero chooses."""
+    """Compute products with oneDNN as the checkpoint did, so that a resumed run is bit-identical, or in a new run as
+    the settings say. Rank zero chooses for all processes."""
     if state.onednn is None:
         products = settings.products(model, fabric.device) if fabric.is_global_zero else []
         state.onednn = fabric.broadcast([list(product) for product in products])
     chosen = [Product(*fields) for fields in state.onednn]
     if settings.matmul != "mkl" and fabric.is_global_zero:
-        logger.info("matrix products of oneDNN (others are torch's): %s", ", ".join(map(str, chosen)) or "none")
+        logger.info("matrix products computed by oneDNN (others by torch): %s", ", ".join(map(str, chosen)) or "none")
     with onednn_products(chosen):
         yield
 
@@ -282,5 +282,5 @@ def peers_watched() -> Iterator[None]:
             raise
         raise UserError(
             "another process of this training has ended: its own error says why, or it was killed, perhaps for lack of "
-            "memory\nThe last good checkpoint stands; the same command resumes from there."
+            "memory\nThe last good checkpoint is intact; the same command resumes from it."
         ) from error

@@ -25,7 +25,7 @@ class Schedule(Protocol):
 
 
 class Stateless:
-    """Answers of a schedule without memory to the last three."""
+    """Last three methods of `Schedule`, for schedules without state."""
 
     def observe(self, update: int, better: bool) -> None:
         return

@@ -67,7 +67,7 @@ def test_a_second_training_in_one_folder_is_refused(outcomes: dict[str, Any]) ->
 def test_a_full_disk_is_reported_in_two_lines(outcomes: dict[str, Any]) -> None:
     first, second = error(outcomes["one run"]["full disk"])
     assert first.startswith("error: cannot write the checkpoint run/checkpoints/") and first.endswith("File too large")
-    assert second.startswith("The last good checkpoint stands")
+    assert second.startswith("The last good checkpoint is intact")
 
 
 def test_a_run_is_finished_once_after_signals_and_a_damaged_checkpoint(outcomes: dict[str, Any], place: Path) -> None:
@@ -104,8 +104,8 @@ def test_a_comparison_killed_many_times_equals_an_uninterrupted_one(outcomes: di
 def test_a_second_comparison_in_one_folder_trains_what_is_free(outcomes: dict[str, Any]) -> None:
     first, second = outcomes["shared"]["first"], outcomes["shared"]["second"]
     assert (first["status"], second["status"]) == (0, 0), first["said"] + second["said"]
-    assert "rnn-seed1: in training by another process" in second["said"] and "1 runs in" in second["said"]
-    assert "in training" not in first["said"] and "bahdanau-seed1 is finished" in first["said"]
+    assert "rnn-seed1: being trained by another process" in second["said"] and "1 runs in" in second["said"]
+    assert "being trained" not in first["said"] and "bahdanau-seed1 is finished" in first["said"]
     assert not outcomes["shared"]["trained twice"]
     assert [sorted(systems) for systems in outcomes["shared"]["reports"]] == [["bahdanau"], ["bahdanau", "rnn"]]
 

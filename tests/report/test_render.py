@@ -287,7 +287,7 @@ def test_what_length_costs_each_system_is_shown_with_the_way_to_read_it(built):
     assert {row[0]: row[1] for row in rows}["rnn"] == score_text(losses["rnn"], 2).replace("-", "\u2212")
     assert {row[0]: row[2] for row in rows}["rnn"] == "baseline"
     for text in (page, files.markdown.read_text(encoding="utf-8")):
-        assert "What length costs each system" in text and "clustered by 30 independent segments" in text
+        assert "Loss with source length" in text and "clustered by 30 independent segments" in text
         assert all(cell in text for row in rows for cell in row)
         assert "share of the best system" in html.unescape(text)
 

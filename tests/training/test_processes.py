@@ -48,11 +48,11 @@ def test_killed_where_it_hurts_it_is_bit_identical(forks: tuple[dict[str, Any], 
         assert everything(place / "killed there" / str(number)) == everything(place / "whole")
 
 
-def test_a_full_disk_is_told_and_costs_nothing(forks: tuple[dict[str, Any], Path, str]) -> None:
+def test_a_full_disk_is_reported_and_costs_nothing(forks: tuple[dict[str, Any], Path, str]) -> None:
     codes, place, errors = forks
     assert codes["filled"] == [2, 2, 0]
     for what in (r"the checkpoint .*\.ckpt", "the log in .*filled"):
-        assert re.search(f"cannot write {what}: File too large\nThe last good checkpoint stands; make room", errors)
+        assert re.search(f"cannot write {what}: File too large\nThe last good checkpoint is intact. Make room", errors)
     assert "Traceback" not in errors
     assert everything(place / "filled") == everything(place / "whole")
 

@@ -33,7 +33,7 @@ Piece = tuple[str, str, Links, int, int]
 
 
 class RelativeClause(Protocol):
-    """A clause that follows a noun, see `clauses.Relative`."""
+    """A clause that follows a noun (see `clauses.Relative`)."""
 
     def render(self) -> Piece: ...
 
