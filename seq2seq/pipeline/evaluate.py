@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +56,12 @@ def evaluate(
     test sets.
 
     Raises:
-        UserError: no such checkpoint, corpus or split; an export, which cannot be evaluated.
+        UserError: no such checkpoint, corpus or split; an export, which cannot be evaluated; an output that holds a
+            training or is in use.
     """
+    folder = None if output is None else Run(output)
+    if folder is not None:
+        folder.check_no_training()
     bundle = load_model(checkpoint, find_device(device))
     if isinstance(bundle, Export):
         raise UserError(
@@ -74,37 +79,32 @@ def evaluate(
     corpus.prepare()
     tokenize = settings["tokenize"] if tokenize is None else tokenize
     lowercase = settings["lowercase"] if lowercase is None else lowercase
-    folder = None if output is None else Run(output)
-    found = {
-        split: score_split(
-            translator,
-            corpus,
-            split,
-            search_settings(translator.search),
-            folder,
-            tokenize,
-            lowercase,
-            comet,
-            beam_sizes,
-        )
-        for split in _splits(corpus, splits)
-    }
+    wanted = _splits(corpus, splits)
+    used = search_settings(translator.search)
     metrics = _metrics(checkpoint, bundle, settings)
     trained_on = metrics["data"]
     name = (names or {}).get("data") or (node["corpus"] if node is chosen else trained_on)
-    for entry in found.values():
-        entry["data"] = {"name": name, "corpus": node["corpus"], "fingerprint": corpus.fingerprint}
-    if folder is not None:
-        evaluated = {"checkpoint": str(checkpoint), "data": trained_on, "corpus": metrics.get("corpus")}
-        own = {
-            "name": folder.name,
-            "data": name,
-            "corpus": corpus.fingerprint,
-            "languages": [corpus.source_language, corpus.target_language],
-            "command": (names or {}).get("command"),
+    with nullcontext() if folder is None else folder.held("output"):
+        if folder is not None:
+            folder.check_no_training()
+        found = {
+            split: score_split(translator, corpus, split, used, folder, tokenize, lowercase, comet, beam_sizes)
+            for split in wanted
         }
-        folder.write_settings({**settings, "data": node})
-        folder.write_metrics({**metrics, **own, "evaluated": evaluated, "splits": found})
+        for entry in found.values():
+            entry["data"] = {"name": name, "corpus": node["corpus"], "fingerprint": corpus.fingerprint}
+        if folder is not None:
+            evaluated = {"checkpoint": str(checkpoint), "data": trained_on, "corpus": metrics.get("corpus")}
+            own = {
+                "name": folder.name,
+                "data": name,
+                "corpus": corpus.fingerprint,
+                "languages": [corpus.source_language, corpus.target_language],
+                "command": (names or {}).get("command"),
+            }
+            # The metrics come first: settings alone would pass for a training.
+            folder.write_metrics({**metrics, **own, "evaluated": evaluated, "splits": found})
+            folder.write_settings({**settings, "data": node})
     if node is not chosen and (comet is not None or beam_sizes):
         _record(checkpoint, bundle, found)
     return found

@@ -14,8 +14,10 @@ import torch
 import yaml
 
 from seq2seq.cli import run
+from seq2seq.errors import UserError
 from seq2seq.inference.bundle import load_bundle
-from seq2seq.run import Run
+from seq2seq.pipeline import evaluate as pipeline
+from seq2seq.run import Run, RunInUse
 
 TRAIN = [
     *("train", "model=bahdanau", "model.width=16", "model.embedding_width=16", "run_dir=run", "logger=none"),
@@ -72,6 +74,38 @@ def test_evaluation_on_the_runs_own_corpus_names_it(folder: Path, capsys: pytest
     assert data == {"name": "grammar", "corpus": "grammar", "fingerprint": metrics(folder)["corpus"]}
     assert run(["report", "runs=same"]) == 0
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("kept", ["config.yaml", "checkpoints/last.ckpt", "bundle/config.yaml"])
+def test_evaluations_stay_out_of_folders_of_trainings(
+    folder: Path, capsys: pytest.CaptureFixture[str], kept: str
+) -> None:
+    training = Path("begun") / kept.replace("/", "-")
+    (training / kept).parent.mkdir(parents=True)
+    (training / kept).write_bytes((folder / kept).read_bytes())
+    with pytest.raises(UserError, match="is the folder of a run"):
+        pipeline.evaluate("run", output=training)
+    for arguments in (["checkpoint=run"], ["hypotheses=run/test.hyp.txt", "references=run/test.ref.txt"]):
+        assert run(["evaluate", *arguments, f"output={training}"]) == 2
+        assert f"Give another folder, such as output={training}/evaluation" in capsys.readouterr().err
+    assert [path for path in training.rglob("*") if path.is_file()] == [training / kept]
+
+
+def test_a_folder_in_use_takes_no_evaluation(folder: Path) -> None:
+    with Run("used").held(), pytest.raises(RunInUse, match="give another output="):
+        pipeline.evaluate("run", output="used")
+    assert not Run("used").exists
+
+
+def test_an_evaluation_is_no_finished_training(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    evaluate(capsys, "output=scored/bahdanau-seed1")
+    assert run([*TRAIN, "run_dir=scored/bahdanau-seed1"]) == 2
+    refusal = "scored/bahdanau-seed1 holds an evaluation of run\nGive another run_dir=.\n"
+    assert capsys.readouterr().err == f"error: {refusal}"
+    own = [text for text in TRAIN[1:] if not text.startswith(("model=", "run_dir="))]
+    assert run(["compare", "models=[bahdanau,luong]", "seeds=[1]", "run_dir=scored", *own]) == 2
+    assert capsys.readouterr().err == f"error: bahdanau-seed1: {refusal}"
+    assert not Path("scored/luong-seed1").exists()
 
 
 def test_evaluate_uses_the_tokenize_and_lowercase_of_the_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
