@@ -165,10 +165,12 @@ def _read(run: Run, root: Path, notes: list[str]) -> Result | None:
 
 
 def _elsewhere(name: str, metrics: Mapping[str, Any], evaluated: Mapping[str, Any]) -> list[str]:
-    """A note on a checkpoint that was scored on other data than those of its training, of which `evaluated` says it."""
-    if evaluated["corpus"] == metrics["corpus"]:
+    """A note on a checkpoint that was scored on other data than those of its training, of which `evaluated` says it.
+    Of a checkpoint without scores it knows the corpus by name alone."""
+    same = metrics["data"] == evaluated["data"]
+    if evaluated["corpus"] == metrics["corpus"] or (same and evaluated["corpus"] is None):
         return []
-    data = metrics["data"] if metrics["data"] != evaluated["data"] else f"other text of {metrics['data']}"
+    data = f"other text of {metrics['data']}" if same else metrics["data"]
     return [f"{name} is {evaluated['checkpoint']}, trained on {evaluated['data']} and scored on {data}"]
 
 
