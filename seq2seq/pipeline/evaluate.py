@@ -18,9 +18,10 @@ from seq2seq.inference.bundle import Bundle, count_parameters
 from seq2seq.inference.card import short_name
 from seq2seq.inference.export_folder import Export
 from seq2seq.inference.loading import find_device, load_model
-from seq2seq.inference.scored_run import SCORED_MODEL, scored_run
+from seq2seq.inference.scored_run import scored_run
 from seq2seq.inference.translator import Translator
 from seq2seq.pipeline.job import create_data
+from seq2seq.pipeline.provenance import provenance
 from seq2seq.pipeline.resume import DEFAULTS
 from seq2seq.pipeline.scoring import score_split, with_beam_size
 from seq2seq.run import Run, checkpoint_name, upgraded_settings
@@ -81,8 +82,8 @@ def evaluate(
     lowercase = settings["lowercase"] if lowercase is None else lowercase
     wanted = _splits(corpus, splits)
     used = search_settings(translator.search)
-    metrics = _metrics(checkpoint, bundle, settings)
-    trained_on = metrics["data"]
+    known = _scores(checkpoint)
+    trained_on = known.get("data") or own_data["corpus"]
     name = (names or {}).get("data") or (node["corpus"] if node is chosen else trained_on)
     with nullcontext() if folder is None else folder.held("output"):
         if folder is not None:
@@ -94,35 +95,44 @@ def evaluate(
         for entry in found.values():
             entry["data"] = {"name": name, "corpus": node["corpus"], "fingerprint": corpus.fingerprint}
         if folder is not None:
-            evaluated = {"checkpoint": str(checkpoint), "data": trained_on, "corpus": metrics.get("corpus")}
-            own = {
+            metrics = {
                 "name": folder.name,
+                **_of_training(known, checkpoint, bundle, settings),
                 "data": name,
                 "corpus": corpus.fingerprint,
                 "languages": [corpus.source_language, corpus.target_language],
                 "command": (names or {}).get("command"),
+                "evaluated": {"checkpoint": str(checkpoint), "data": trained_on, "corpus": known.get("corpus")},
+                "splits": found,
+                **provenance(),
             }
-            # The metrics come first: settings alone would pass for a training.
-            folder.write_metrics({**metrics, **own, "evaluated": evaluated, "splits": found})
-            folder.write_settings({**settings, "data": node})
+            folder.write_metrics(metrics)  # first: settings alone would pass for a training
+            folder.write_settings(
+                {**settings, "data": node, "search": used, "tokenize": tokenize, "lowercase": lowercase}
+            )
     if node is not chosen and (comet is not None or beam_sizes):
         _record(checkpoint, bundle, found)
     return found
 
 
-def _metrics(checkpoint: str | Path, bundle: Bundle, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The metrics.json of the checkpoint's run without its scores, or as much of it where there is none yet."""
-    if (run := Run.scored(checkpoint)) is not None:
-        known = run.read_metrics()
-        return {key: value for key, value in known.items() if key not in ("splits", "test_splits", SCORED_MODEL)}
+def _scores(checkpoint: str | Path) -> dict[str, Any]:
+    """The metrics.json of the checkpoint's run; empty where it has none."""
+    run = Run.scored(checkpoint)
+    return {} if run is None else run.read_metrics()
+
+
+def _of_training(
+    known: Mapping[str, Any], checkpoint: str | Path, bundle: Bundle, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What reports say of the model. known: its run's metrics.json, whose training counts if it made these weights."""
+    name = checkpoint_name(checkpoint)
     return {
-        "system": checkpoint_name(checkpoint).rpartition("-seed")[0] or checkpoint_name(checkpoint),
-        "study": None,
+        "system": known.get("system") or name.rpartition("-seed")[0] or name,
+        "study": known.get("study"),
         "seed": settings["seed"],
         "model": short_name(bundle.config["model"]),
-        "data": settings["data"]["corpus"],
         "parameters": count_parameters(bundle.model),
-        "training": {},
+        "training": known["training"] if scored_run(checkpoint, bundle) is not None else {},
     }
 
 
