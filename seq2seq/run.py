@@ -96,6 +96,11 @@ class Run:
         return self.metrics_file.is_file()
 
     @property
+    def evaluation(self) -> str | None:
+        """The checkpoint that the folder holds an evaluation of; None where it holds none. Raises as `read_metrics`."""
+        return self.read_metrics().get("evaluated", {}).get("checkpoint") if self.finished else None
+
+    @property
     def begun(self) -> bool:
         """True once there is something to resume from."""
         return self.finished or any(self.checkpoints.glob("*.ckpt"))
@@ -114,6 +119,14 @@ class Run:
     def exists(self) -> bool:
         """True where the folder looks like a run, finished or not."""
         return self.finished or self.settings_file.is_file()
+
+    def check_no_training(self) -> None:
+        """Raises UserError if the folder, where an evaluation would go, holds a training; or as `read_metrics`."""
+        if self.bundle.exists() or any(self.checkpoints.glob("*")) or (self.exists and self.evaluation is None):
+            raise UserError(
+                f"output={self} is the folder of a run, whose files belong to its training\n"
+                f"Give another folder, such as output={self.folder / 'evaluation'}"
+            )
 
     def text(self, split: str, kind: str) -> Path:
         """The file with a test set's texts of one of `TEXT_KINDS`."""
@@ -181,9 +194,9 @@ class Run:
             stream.write("\n")
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self, key: str = "run_dir") -> Iterator[None]:
         """Keep the folder for this process; other processes that ask are refused. The kernel drops the lock with the
-        process, so one that is killed leaves none behind.
+        process, so one that is killed leaves none behind. key: the one that names the folder.
 
         Raises:
             RunInUse: another process holds it.
@@ -199,10 +212,10 @@ class Run:
                 owner = path.read_text(encoding="utf-8").strip()
             raise RunInUse(
                 f"{self} is in use by {owner or 'another process'}\n"
-                "Wait until it ends, stop it, or give another run_dir=."
+                f"Wait until it ends, stop it, or give another {key}=."
             ) from None
         except OSError as error:
-            raise UserError(f"cannot write {path}: {error.strerror}\nGive another run_dir=.") from error
+            raise UserError(f"cannot write {path}: {error.strerror}\nGive another {key}=.") from error
         with lock:
             with suppress(OSError):
                 lock.truncate(0)

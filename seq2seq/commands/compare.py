@@ -108,10 +108,12 @@ class Jobs:
     def check(self, name: str, overrides: list[str]) -> None:
         """Refuse impossible settings of one training before any begins."""
         from seq2seq.pipeline.job import assemble
+        from seq2seq.pipeline.resume import check_no_evaluation
 
         try:
             config = checked(self._loader.load_sweep_config(self._config, overrides), "compare", overrides)
             run = Run(config.run_dir)
+            check_no_evaluation(run)
             if not run.finished:
                 assemble(OmegaConf.to_container(without_hydra(config), resolve=True), run)  # type: ignore[arg-type]
         except (HydraException, OmegaConfBaseException) as error:

@@ -36,13 +36,10 @@ def main(config: DictConfig) -> int:
         raise UserError("splits=, data= and search= go with checkpoint=; hypotheses= are scored as they are")
     if config.beam_sizes and config.checkpoint is None:
         raise UserError("beam_sizes=[...] needs checkpoint=RUN, which translates again with each")
-    if config.output is not None and (run := Run(config.output)).finished and "evaluated" not in run.read_metrics():
-        raise UserError(
-            f"output={config.output} is the folder of a run, whose metrics.json belongs to the texts that are there\n"
-            f"Give another folder, such as output={Path(config.output) / 'evaluation'}"
-        )
     if config.output is None:
         need_output("Give output=DIR.")
+    else:
+        Run(config.output).check_no_training()
     if config.checkpoint is not None:
         checkpoints(config.checkpoint)
     need_files(config, "hypotheses", "references", "sources")

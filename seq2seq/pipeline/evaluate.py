@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from seq2seq.inference.bundle import Bundle, count_parameters
 from seq2seq.inference.card import short_name
 from seq2seq.inference.export_folder import Export
 from seq2seq.inference.loading import find_device, load_model
-from seq2seq.inference.scored_run import SCORED_MODEL, scored_run
+from seq2seq.inference.scored_run import scored_run
 from seq2seq.inference.translator import Translator
 from seq2seq.pipeline.job import create_data
+from seq2seq.pipeline.provenance import provenance
 from seq2seq.pipeline.resume import DEFAULTS
 from seq2seq.pipeline.scoring import score_split, with_beam_size
 from seq2seq.run import Run, checkpoint_name, upgraded_settings
@@ -55,8 +57,12 @@ def evaluate(
     test sets.
 
     Raises:
-        UserError: no such checkpoint, corpus or split; an export, which cannot be evaluated.
+        UserError: no such checkpoint, corpus or split; an export, which cannot be evaluated; an output that holds a
+            training or is in use.
     """
+    folder = None if output is None else Run(output)
+    if folder is not None:
+        folder.check_no_training()
     bundle = load_model(checkpoint, find_device(device))
     if isinstance(bundle, Export):
         raise UserError(
@@ -74,55 +80,60 @@ def evaluate(
     corpus.prepare()
     tokenize = settings["tokenize"] if tokenize is None else tokenize
     lowercase = settings["lowercase"] if lowercase is None else lowercase
-    folder = None if output is None else Run(output)
-    found = {
-        split: score_split(
-            translator,
-            corpus,
-            split,
-            search_settings(translator.search),
-            folder,
-            tokenize,
-            lowercase,
-            comet,
-            beam_sizes,
-        )
-        for split in _splits(corpus, splits)
-    }
-    metrics = _metrics(checkpoint, bundle, settings)
-    trained_on = metrics["data"]
+    wanted = _splits(corpus, splits)
+    used = search_settings(translator.search)
+    known = _scores(checkpoint)
+    trained_on = known.get("data") or own_data["corpus"]
     name = (names or {}).get("data") or (node["corpus"] if node is chosen else trained_on)
-    for entry in found.values():
-        entry["data"] = {"name": name, "corpus": node["corpus"], "fingerprint": corpus.fingerprint}
-    if folder is not None:
-        evaluated = {"checkpoint": str(checkpoint), "data": trained_on, "corpus": metrics.get("corpus")}
-        own = {
-            "name": folder.name,
-            "data": name,
-            "corpus": corpus.fingerprint,
-            "languages": [corpus.source_language, corpus.target_language],
-            "command": (names or {}).get("command"),
+    with nullcontext() if folder is None else folder.held("output"):
+        if folder is not None:
+            folder.check_no_training()
+        found = {
+            split: score_split(translator, corpus, split, used, folder, tokenize, lowercase, comet, beam_sizes)
+            for split in wanted
         }
-        folder.write_settings({**settings, "data": node})
-        folder.write_metrics({**metrics, **own, "evaluated": evaluated, "splits": found})
+        for entry in found.values():
+            entry["data"] = {"name": name, "corpus": node["corpus"], "fingerprint": corpus.fingerprint}
+        if folder is not None:
+            metrics = {
+                "name": folder.name,
+                **_of_training(known, checkpoint, bundle, settings),
+                "data": name,
+                "corpus": corpus.fingerprint,
+                "languages": [corpus.source_language, corpus.target_language],
+                "command": (names or {}).get("command"),
+                "evaluated": {"checkpoint": str(checkpoint), "data": trained_on, "corpus": known.get("corpus")},
+                "splits": found,
+                **provenance(),
+            }
+            folder.write_metrics(metrics)  # first: settings alone would pass for a training
+            folder.write_settings(
+                {**settings, "data": node, "search": used, "tokenize": tokenize, "lowercase": lowercase}
+            )
     if node is not chosen and (comet is not None or beam_sizes):
         _record(checkpoint, bundle, found)
     return found
 
 
-def _metrics(checkpoint: str | Path, bundle: Bundle, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The metrics.json of the checkpoint's run without its scores, or as much of it as is known where there is none."""
-    if (run := Run.scored(checkpoint)) is not None:
-        known = run.read_metrics()
-        return {key: value for key, value in known.items() if key not in ("splits", "test_splits", SCORED_MODEL)}
+def _scores(checkpoint: str | Path) -> dict[str, Any]:
+    """The metrics.json of the checkpoint's run; empty where it has none."""
+    run = Run.scored(checkpoint)
+    return {} if run is None else run.read_metrics()
+
+
+def _of_training(
+    known: Mapping[str, Any], checkpoint: str | Path, bundle: Bundle, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Describe the model to reports. known: its run's metrics.json, whose training counts if it made these weights."""
+    name = checkpoint_name(checkpoint)
     return {
-        "system": checkpoint_name(checkpoint).rpartition("-seed")[0] or checkpoint_name(checkpoint),
-        "study": None,
+        "system": known.get("system") or name.rpartition("-seed")[0] or name,
+        "study": known.get("study"),
         "seed": settings["seed"],
         "model": short_name(bundle.config["model"]),
-        "data": settings["data"]["corpus"],
         "parameters": count_parameters(bundle.model),
-        "training": {},
+        "training": known["training"] if scored_run(checkpoint, bundle) is not None else {},
+        **{key: known[key] for key in ("sizes", "checkpoint") if key in known},
     }
 
 

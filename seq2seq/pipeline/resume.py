@@ -38,7 +38,8 @@ own keys."""
 
 
 def check_same(run: Run, settings: Mapping[str, Any]) -> None:
-    """Raises UserError if the run has begun with other settings that change the result."""
+    """Raises UserError if the run has begun with other settings that change the result, or is no training at all."""
+    check_no_evaluation(run)
     if not (run.begun and run.settings_file.is_file()):
         return
     if different := differences(run.read_settings(), settings):
@@ -46,6 +47,12 @@ def check_same(run: Run, settings: Mapping[str, Any]) -> None:
             f"{run} holds a run with other settings: {'; '.join(different[:4])}\n"
             "Give the same settings to resume it, or another run_dir= to start over."
         )
+
+
+def check_no_evaluation(run: Run) -> None:
+    """Raises UserError if the folder, where a training would go, holds an evaluation."""
+    if (checkpoint := run.evaluation) is not None:
+        raise UserError(f"{run} holds an evaluation of {checkpoint}\nGive another run_dir=.")
 
 
 def model_differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:

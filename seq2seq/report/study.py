@@ -165,10 +165,12 @@ def _read(run: Run, root: Path, notes: list[str]) -> Result | None:
 
 
 def _elsewhere(name: str, metrics: Mapping[str, Any], evaluated: Mapping[str, Any]) -> list[str]:
-    """Notes on a checkpoint that was scored on data other than its training corpus, which `evaluated` records."""
-    if evaluated["corpus"] == metrics["corpus"]:
+    """Notes on a checkpoint that was scored on data other than its training corpus, which `evaluated` records. Of a
+    checkpoint without scores only the name of the corpus is known."""
+    same = metrics["data"] == evaluated["data"]
+    if evaluated["corpus"] == metrics["corpus"] or (same and evaluated["corpus"] is None):
         return []
-    data = metrics["data"] if metrics["data"] != evaluated["data"] else f"other text of {metrics['data']}"
+    data = f"other text of {metrics['data']}" if same else metrics["data"]
     return [f"{name} is {evaluated['checkpoint']}, trained on {evaluated['data']} and scored on {data}"]
 
 

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +15,10 @@ import torch
 import yaml
 
 from seq2seq.cli import run
+from seq2seq.errors import UserError
 from seq2seq.inference.bundle import load_bundle
-from seq2seq.run import Run
+from seq2seq.pipeline import evaluate as pipeline
+from seq2seq.run import Run, RunInUse
 
 TRAIN = [
     *("train", "model=bahdanau", "model.width=16", "model.embedding_width=16", "run_dir=run", "logger=none"),
@@ -72,6 +75,88 @@ def test_evaluation_on_the_runs_own_corpus_names_it(folder: Path, capsys: pytest
     assert data == {"name": "grammar", "corpus": "grammar", "fingerprint": metrics(folder)["corpus"]}
     assert run(["report", "runs=same"]) == 0
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("kept", ["config.yaml", "checkpoints/last.ckpt", "bundle/config.yaml"])
+def test_evaluations_stay_out_of_folders_of_trainings(
+    folder: Path, capsys: pytest.CaptureFixture[str], kept: str
+) -> None:
+    training = Path("begun") / kept.replace("/", "-")
+    (training / kept).parent.mkdir(parents=True)
+    (training / kept).write_bytes((folder / kept).read_bytes())
+    with pytest.raises(UserError, match="is the folder of a run"):
+        pipeline.evaluate("run", output=training)
+    for arguments in (["checkpoint=run"], ["hypotheses=run/test.hyp.txt", "references=run/test.ref.txt"]):
+        assert run(["evaluate", *arguments, f"output={training}"]) == 2
+        assert f"Give another folder, such as output={training}/evaluation" in capsys.readouterr().err
+    assert [path for path in training.rglob("*") if path.is_file()] == [training / kept]
+
+
+def test_a_folder_in_use_takes_no_evaluation(folder: Path) -> None:
+    with Run("used").held(), pytest.raises(RunInUse, match="give another output="):
+        pipeline.evaluate("run", output="used")
+    assert not Run("used").exists
+
+
+def test_an_evaluation_is_no_finished_training(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    evaluate(capsys, "output=scored/bahdanau-seed1")
+    assert run([*TRAIN, "run_dir=scored/bahdanau-seed1"]) == 2
+    refusal = "scored/bahdanau-seed1 holds an evaluation of run\nGive another run_dir=.\n"
+    assert capsys.readouterr().err == f"error: {refusal}"
+    own = [text for text in TRAIN[1:] if not text.startswith(("model=", "run_dir="))]
+    assert run(["compare", "models=[bahdanau,luong]", "seeds=[1]", "run_dir=scored", *own]) == 2
+    assert capsys.readouterr().err == f"error: bahdanau-seed1: {refusal}"
+    assert not Path("scored/luong-seed1").exists()
+
+
+def test_evaluations_by_different_searches_are_not_averaged(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*TRAIN, "seed=2", "run_dir=run2"]) == 0
+    evaluate(capsys, "output=searches/seed1", "search.beam_size=1")
+    assert run(["evaluate", "checkpoint=run2", "output=searches/seed2", "search.beam_size=4"]) == 0
+    assert Run("searches/seed2").read_settings()["search"]["beam_size"] == 4
+    assert run(["report", "runs=searches"]) == 0
+    found = json.loads(Path("searches/report.json").read_text())["systems"]
+    assert {one["name"] for one in found} == {f"bahdanau (search.beam_size={size})" for size in (1, 4)}
+
+
+def test_an_evaluation_keeps_its_own_tokenize_and_lowercase(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    evaluate(capsys, "output=cased", "tokenize=13a", "lowercase=false")
+    settings = Run("cased").read_settings()
+    assert (settings["tokenize"], settings["lowercase"]) == ("13a", False)
+
+
+def test_a_checkpoint_without_scores_is_not_said_to_be_scored_on_other_text(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(folder, "bare", ignore=shutil.ignore_patterns("metrics.json"))
+    assert run(["evaluate", "checkpoint=bare", "output=bare-scores"]) == 0
+    capsys.readouterr()
+    assert run(["report", "runs=bare-scores"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_an_evaluation_says_itself_what_produced_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    known = metrics(folder)
+    old = {"created": "2001-01-01", "versions": {"seq2seq": "0"}, "commit": "old", "machine": "old"}
+    Run(folder).write_metrics({**known, **old})
+    try:
+        evaluate(capsys, "output=fresh/whole")
+        assert run(["evaluate", "checkpoint=run/checkpoints/last.ckpt", "output=fresh/same"]) == 0
+        changed = load_bundle(folder)
+        with torch.no_grad():
+            next(changed.model.parameters()).mul_(1 + 1e-6)
+        changed.save(folder / "other")
+        assert run(["evaluate", "checkpoint=run/other", "output=fresh/other"]) == 0
+    finally:
+        Run(folder).write_metrics(known)
+    own = {"format", "name", "data", "corpus", "command", "evaluated", "splits", *old}
+    for name, training in (("whole", known["training"]), ("same", known["training"]), ("other", {})):
+        found = metrics(Path("fresh") / name)
+        assert all(found[key] != value for key, value in old.items()) and found["training"] == training
+        kept = {key: value for key, value in found.items() if key not in own and key != "training"}
+        carried = ("system", "study", "seed", "model", "parameters", "languages", "sizes", "checkpoint")
+        assert kept == {key: known[key] for key in carried}
+    assert run(["report", "runs=fresh"]) == 0
 
 
 def test_evaluate_uses_the_tokenize_and_lowercase_of_the_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
