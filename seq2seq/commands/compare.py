@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -236,18 +237,19 @@ class Progress:
     def __str__(self) -> str:
         """'3 of 9 runs finished; 24 min, about 48 min to go'."""
         finished = [run for run in self._runs if run.finished]
+        unfinished = [run for run in self._runs if run not in finished]  # other processes finish runs meanwhile
         text = f"{len(finished)} of {len(self._runs)} runs finished; {(time.time() - self._began) / 60:.0f} min"
         own = [run for run in finished if run.folder not in self._before]
-        if own and len(finished) < len(self._runs):
-            text += f", about {self._seconds_left(own) / 60:.0f} min to go"
+        if own and unfinished:
+            text += f", about {self._seconds_left(own, unfinished) / 60:.0f} min to go"
         return text
 
-    def _seconds_left(self, finished: Sequence[Run]) -> float:
+    def _seconds_left(self, finished: Sequence[Run], unfinished: Sequence[Run]) -> float:
         """Estimate the time to go, as if each run took as long as the mean of the `finished` ones."""
         durations = [run.metrics_file.stat().st_mtime - (run.started or self._began) for run in finished]
         mean = sum(durations) / len(durations)
-        unfinished = [run.started or 0.0 for run in self._runs if not run.finished]
-        running = [max(0.0, mean - (time.time() - start)) for start in unfinished if start >= self._began]
+        starts = [run.started or 0.0 for run in unfinished]
+        running = [max(0.0, mean - (time.time() - start)) for start in starts if start >= self._began]
         waiting = len(unfinished) - len(running)
         # The run that has just finished leaves room for the next.
         return (sum(running) + waiting * mean) / (len(running) + 1) if waiting else max(running)
@@ -280,7 +282,8 @@ def run_job(config: DictConfig, progress: Progress) -> Ended:
         traceback.print_exc()
         return Ended(1, repr(error))
     if is_rank_zero() and not config.dry_run:
-        print(progress, file=sys.stderr)
+        with suppress(Exception):  # a training that has ended well counts, whatever becomes of this line
+            print(progress, file=sys.stderr)
     return Ended(0)
 
 
