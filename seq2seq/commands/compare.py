@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from filelock import FileLock
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
@@ -77,9 +76,16 @@ def main(config: DictConfig) -> int:
         )
     if len(taken) == len(jobs):
         return 0
-    with FileLock(folder / ".report.lock"):  # the last start to end finds all runs and writes the last report
-        write_report([str(folder)], folder, baseline)
+    report_all(folder, baseline)
     return 0
+
+
+def report_all(folder: Path, baseline: str | None) -> None:
+    """Write the report, and again while other starts finish runs meanwhile: the last report has all."""
+    reported = None
+    while reported != (finished := {path for path in folder.iterdir() if Run(path).finished}):
+        write_report([str(folder)], folder, baseline)
+        reported = finished
 
 
 def train_free(trainings: Jobs, jobs: Mapping[str, list[str]], progress: Progress) -> dict[str, Ended]:

@@ -72,3 +72,16 @@ def test_a_line_of_progress_that_fails_ends_no_comparison(
     monkeypatch.setattr(compare.Progress, "__str__", lambda _: str(1 / 0))
     assert comparison(finish) == 0
     assert len(reports) == 1
+
+
+def test_a_run_that_finishes_during_the_report_is_reported_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    finish(Run(tmp_path / "a"))
+    reported = []
+
+    def write_report(*_: Any) -> None:
+        reported.append([name for name in "ab" if Run(tmp_path / name).finished])
+        finish(Run(tmp_path / "b"))
+
+    monkeypatch.setattr(compare, "write_report", write_report)
+    compare.report_all(tmp_path, None)
+    assert reported == [["a"], ["a", "b"]]
