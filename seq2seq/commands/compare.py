@@ -28,8 +28,8 @@ from seq2seq.commands.config_check import without_hydra
 from seq2seq.commands.configuration import checked
 from seq2seq.commands.explain import explain
 from seq2seq.commands.report import write_report
-from seq2seq.commands.train import named, train
-from seq2seq.commands.workers import enter_worker
+from seq2seq.commands.train import named, several_processes, train
+from seq2seq.commands.workers import enter_worker, in_worker
 from seq2seq.errors import OUT_OF_MEMORY, UserError, out_of_memory
 from seq2seq.pipeline.ranks import is_rank_zero
 from seq2seq.pipeline.suggestions import nearest
@@ -131,7 +131,7 @@ class Jobs:
 
         Raises:
             UserError: a process of the launcher died.
-            SystemExit: a signal ended a training in this process.
+            SystemExit: a signal ended a training in this process, or one of several processes is taken.
         """
         launcher = Plugins.instance().instantiate_launcher(
             hydra_context=HydraContext(config_loader=self._loader, callbacks=cast(Any, Callback())),
@@ -276,8 +276,13 @@ def run_job(config: DictConfig, progress: Progress) -> Ended:
         train(config, run, names)
     except TrainingInterrupted as stop:
         return Ended(stop.exit_code)
-    except RunInUse:
-        return Ended(0, taken=True)
+    except RunInUse as error:
+        if not several_processes(config):
+            return Ended(0, taken=True)
+        if in_worker():
+            return Ended(2, str(error))
+        print(f"error: {run.name}: {error}", file=sys.stderr)
+        raise SystemExit(2) from None  # the other processes are in this training already, and must not meet in another
     except UserError as error:
         return Ended(2, str(error))
     except Exception as error:

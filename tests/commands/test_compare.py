@@ -85,3 +85,14 @@ def test_a_run_that_finishes_during_the_report_is_reported_too(tmp_path: Path, m
     monkeypatch.setattr(compare, "write_report", write_report)
     compare.report_all(tmp_path, None)
     assert reported == [["a"], ["a", "b"]]
+
+
+@pytest.mark.parametrize("override", ["trainer.devices=2", "trainer.num_nodes=2"])
+def test_a_taken_training_of_several_processes_ends_the_comparison(
+    override: str, comparison: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        comparison(all_but("rnn-seed1"), override)
+    assert ended.value.code == 2
+    assert "error: rnn-seed1: study/rnn-seed1 is in use by another process\n" in capsys.readouterr().err
+    assert not Run("study/bahdanau-seed1").finished
