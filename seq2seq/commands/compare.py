@@ -68,15 +68,17 @@ def main(config: DictConfig) -> int:
         return 0
     taken = [name for name, one in ended.items() if one.taken]
     print(f"{len(jobs) - len(taken)} runs in {(time.time() - began) / 60:.1f} minutes", file=sys.stderr)
+    unscored = baseline in taken and not Run(folder / str(baseline)).finished
     if taken:
+        against = f" baseline={shlex.quote(baseline)}" if baseline else ""
         print(
             f"{', '.join(taken)}: in training by another process; when that has ended,\n"
-            f"seq2seq report runs={shlex.quote(str(folder))} compares all",
+            f"seq2seq report runs={shlex.quote(str(folder))}{against} compares all"
+            + (f"; without {baseline}, the baseline, there is no report yet" if unscored else ""),
             file=sys.stderr,
         )
-    if len(taken) == len(jobs):
-        return 0
-    report_all(folder, baseline)
+    if len(taken) < len(jobs) and not unscored:
+        report_all(folder, baseline)
     return 0
 
 

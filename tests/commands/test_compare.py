@@ -96,3 +96,16 @@ def test_a_taken_training_of_several_processes_ends_the_comparison(
     assert ended.value.code == 2
     assert "error: rnn-seed1: study/rnn-seed1 is in use by another process\n" in capsys.readouterr().err
     assert not Run("study/bahdanau-seed1").finished
+
+
+@pytest.mark.parametrize("baseline", ["rnn", "rnn-seed1"])
+def test_a_report_waits_for_a_baseline_that_another_process_trains(
+    baseline: str, comparison: Callable[..., int], reports: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert comparison(all_but("rnn-seed1"), f"baseline={baseline}") == 0
+    said = capsys.readouterr().err
+    assert "seq2seq report runs=study baseline=rnn-seed1 compares all; without rnn-seed1" in said
+    assert Run("study/bahdanau-seed1").finished and not reports
+    finish(Run("study/rnn-seed1"))
+    assert comparison(all_but("rnn-seed1"), f"baseline={baseline}") == 0
+    assert reports == ["rnn-seed1"]
