@@ -67,7 +67,8 @@ def main(config: DictConfig) -> int:
     if not is_rank_zero() or config.dry_run:
         return 0
     taken = [name for name, one in ended.items() if one.taken]
-    print(f"{len(jobs) - len(taken)} runs in {(time.time() - began) / 60:.1f} minutes", file=sys.stderr)
+    trained = sum(one.trained for one in ended.values())
+    print(f"{trained} runs in {(time.time() - began) / 60:.1f} minutes", file=sys.stderr)
     unscored = baseline in taken and not Run(folder / str(baseline)).finished
     if taken:
         against = f" baseline={shlex.quote(baseline)}" if baseline else ""
@@ -150,11 +151,15 @@ class Jobs:
 
 
 class Ended(NamedTuple):
-    """Result of a training: exit status and error message, or `taken` where another process is at it."""
+    """Result of a training: exit status and error message, or `taken` where another process is at it.
+
+    trained: False where the run had finished before.
+    """
 
     status: int
     error: str = ""
     taken: bool = False
+    trained: bool = False
 
 
 class Unfinished(UserError):
@@ -275,7 +280,9 @@ def run_job(config: DictConfig, progress: Progress) -> Ended:
         run = Run(config.run_dir)
         names = {key: choices.get(key) for key in ("data", "experiment")}
         names |= {"system": run.name.rpartition("-seed")[0], "study": run.folder.resolve().parent.name}
+        before = _time_of(run.metrics_file)
         train(config, run, names)
+        trained = _time_of(run.metrics_file) != before
     except TrainingInterrupted as stop:
         return Ended(stop.exit_code)
     except RunInUse as error:
@@ -297,8 +304,13 @@ def run_job(config: DictConfig, progress: Progress) -> Ended:
     if is_rank_zero() and not config.dry_run:
         with suppress(Exception):  # a training that has ended well counts, whatever becomes of this line
             print(progress, file=sys.stderr)
-    return Ended(0)
+    return Ended(0, trained=trained)
 
 
 def _key(override: str) -> str:
     return key_of(override).split(".")[0]
+
+
+def _time_of(path: Path) -> int | None:
+    """Time at which the file was written; None where there is none."""
+    return path.stat().st_mtime_ns if path.exists() else None

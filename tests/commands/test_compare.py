@@ -109,3 +109,14 @@ def test_a_report_waits_for_a_baseline_that_another_process_trains(
     finish(Run("study/rnn-seed1"))
     assert comparison(all_but("rnn-seed1"), f"baseline={baseline}") == 0
     assert reports == ["rnn-seed1"]
+
+
+def test_a_comparison_counts_the_runs_that_it_has_trained(
+    comparison: Callable[..., int], reports: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert comparison(all_but("bahdanau-seed1")) == 0
+    assert "\n1 runs in 0.0 minutes" in capsys.readouterr().err
+    assert comparison(finish) == 0
+    assert "\n1 runs in 0.0 minutes" in capsys.readouterr().err
+    assert comparison(finish) == 0 and len(reports) == 3
+    assert "\n0 runs in 0.0 minutes" in capsys.readouterr().err
