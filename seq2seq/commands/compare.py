@@ -8,11 +8,11 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from filelock import FileLock
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
@@ -28,8 +28,8 @@ from seq2seq.commands.config_check import without_hydra
 from seq2seq.commands.configuration import checked
 from seq2seq.commands.explain import explain
 from seq2seq.commands.report import write_report
-from seq2seq.commands.train import named, train
-from seq2seq.commands.workers import enter_worker
+from seq2seq.commands.train import named, several_processes, train
+from seq2seq.commands.workers import enter_worker, in_worker
 from seq2seq.errors import OUT_OF_MEMORY, UserError, out_of_memory
 from seq2seq.pipeline.ranks import is_rank_zero
 from seq2seq.pipeline.suggestions import nearest
@@ -67,18 +67,28 @@ def main(config: DictConfig) -> int:
     if not is_rank_zero() or config.dry_run:
         return 0
     taken = [name for name, one in ended.items() if one.taken]
-    print(f"{len(jobs) - len(taken)} runs in {(time.time() - began) / 60:.1f} minutes", file=sys.stderr)
+    trained = sum(one.trained for one in ended.values())
+    print(f"{trained} runs in {(time.time() - began) / 60:.1f} minutes", file=sys.stderr)
+    unscored = baseline in taken and not Run(folder / str(baseline)).finished
     if taken:
+        against = f" baseline={shlex.quote(baseline)}" if baseline else ""
         print(
             f"{', '.join(taken)}: being trained by another process; when it has ended,\n"
-            f"seq2seq report runs={shlex.quote(str(folder))} compares all runs",
+            f"seq2seq report runs={shlex.quote(str(folder))}{against} compares all runs"
+            + (f"; without {baseline}, the baseline, there is no report yet" if unscored else ""),
             file=sys.stderr,
         )
-    if len(taken) == len(jobs):
-        return 0
-    with FileLock(folder / ".report.lock"):  # the last process to end finds all runs and writes the final report
-        write_report([str(folder)], folder, baseline)
+    if len(taken) < len(jobs) and not unscored:
+        report_all(folder, baseline)
     return 0
+
+
+def report_all(folder: Path, baseline: str | None) -> None:
+    """Write the report, and again while other starts finish runs meanwhile: the last report has all."""
+    reported = None
+    while reported != (finished := {path for path in folder.iterdir() if Run(path).finished}):
+        write_report([str(folder)], folder, baseline)
+        reported = finished
 
 
 def train_free(trainings: Jobs, jobs: Mapping[str, list[str]], progress: Progress) -> dict[str, Ended]:
@@ -126,7 +136,7 @@ class Jobs:
 
         Raises:
             UserError: a process of the launcher died.
-            SystemExit: a signal ended a training in this process.
+            SystemExit: a signal ended a training in this process, or one of several processes is taken.
         """
         launcher = Plugins.instance().instantiate_launcher(
             hydra_context=HydraContext(config_loader=self._loader, callbacks=cast(Any, Callback())),
@@ -143,11 +153,15 @@ class Jobs:
 
 
 class Ended(NamedTuple):
-    """Result of a training: exit status and error message, or `taken` if another process is running it."""
+    """Result of a training: exit status and error message, or `taken` if another process is running it.
+
+    trained: False where the run had finished before.
+    """
 
     status: int
     error: str = ""
     taken: bool = False
+    trained: bool = False
 
 
 class Unfinished(UserError):
@@ -238,18 +252,19 @@ class Progress:
     def __str__(self) -> str:
         """'3 of 9 runs finished; 24 min, about 48 min to go'."""
         finished = [run for run in self._runs if run.finished]
+        unfinished = [run for run in self._runs if run not in finished]  # other processes finish runs meanwhile
         text = f"{len(finished)} of {len(self._runs)} runs finished; {(time.time() - self._began) / 60:.0f} min"
         own = [run for run in finished if run.folder not in self._before]
-        if own and len(finished) < len(self._runs):
-            text += f", about {self._seconds_left(own) / 60:.0f} min to go"
+        if own and unfinished:
+            text += f", about {self._seconds_left(own, unfinished) / 60:.0f} min to go"
         return text
 
-    def _seconds_left(self, finished: Sequence[Run]) -> float:
+    def _seconds_left(self, finished: Sequence[Run], unfinished: Sequence[Run]) -> float:
         """Estimate the time to go, as if each run took as long as the mean of the `finished` ones."""
         durations = [run.metrics_file.stat().st_mtime - (run.started or self._began) for run in finished]
         mean = sum(durations) / len(durations)
-        unfinished = [run.started or 0.0 for run in self._runs if not run.finished]
-        running = [max(0.0, mean - (time.time() - start)) for start in unfinished if start >= self._began]
+        starts = [run.started or 0.0 for run in unfinished]
+        running = [max(0.0, mean - (time.time() - start)) for start in starts if start >= self._began]
         waiting = len(unfinished) - len(running)
         # The run that has just finished leaves room for the next.
         return (sum(running) + waiting * mean) / (len(running) + 1) if waiting else max(running)
@@ -267,11 +282,18 @@ def run_job(config: DictConfig, progress: Progress) -> Ended:
         run = Run(config.run_dir)
         names = {key: choices.get(key) for key in ("data", "experiment")}
         names |= {"system": run.name.rpartition("-seed")[0], "study": run.folder.resolve().parent.name}
+        before = _time_of(run.metrics_file)
         train(config, run, names)
+        trained = _time_of(run.metrics_file) != before
     except TrainingInterrupted as stop:
         return Ended(stop.exit_code)
-    except RunInUse:
-        return Ended(0, taken=True)
+    except RunInUse as error:
+        if not several_processes(config):
+            return Ended(0, taken=True)
+        if in_worker():
+            return Ended(2, str(error))
+        print(f"error: {run.name}: {error}", file=sys.stderr)
+        raise SystemExit(2) from None  # the other processes are in this training already, and must not meet in another
     except UserError as error:
         return Ended(2, str(error))
     except Exception as error:
@@ -282,9 +304,15 @@ def run_job(config: DictConfig, progress: Progress) -> Ended:
         traceback.print_exc()
         return Ended(1, repr(error))
     if is_rank_zero() and not config.dry_run:
-        print(progress, file=sys.stderr)
-    return Ended(0)
+        with suppress(Exception):  # a training that has ended well counts, whatever becomes of this line
+            print(progress, file=sys.stderr)
+    return Ended(0, trained=trained)
 
 
 def _key(override: str) -> str:
     return key_of(override).split(".")[0]
+
+
+def _time_of(path: Path) -> int | None:
+    """Time at which the file was written; None where there is none."""
+    return path.stat().st_mtime_ns if path.exists() else None

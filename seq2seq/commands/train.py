@@ -89,7 +89,7 @@ def check_processes(config: DictConfig) -> None:
         UserError: with hydra/launcher=joblib, or a sweeper other than basic.
     """
     trainer, hydra = config.trainer, HydraConfig.get()
-    if (str(trainer.devices), trainer.num_nodes) == ("1", 1):
+    if not several_processes(config):
         return
     asked = f"trainer.devices={trainer.devices} trainer.num_nodes={trainer.num_nodes}"
     if by_joblib():
@@ -103,6 +103,11 @@ def check_processes(config: DictConfig) -> None:
             f"{asked}: the other processes of a training cannot follow {sweeper} from trial to trial\n"
             "Train on one device, give hydra/launcher=submitit_slurm, or list the values with hydra/sweeper=basic."
         )
+
+
+def several_processes(config: DictConfig) -> bool:
+    """Return True for a training in more than one process, or in as many as there are devices."""
+    return (str(config.trainer.devices), config.trainer.num_nodes) != ("1", 1)
 
 
 def run_dir(config: DictConfig, choices: dict[str, Any], overrides: list[str], sweep: bool) -> Path:

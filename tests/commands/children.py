@@ -202,13 +202,15 @@ def comparison(kills: int = 10) -> dict[str, Any]:
 
 
 def shared() -> dict[str, Any]:
-    """Two starts of one comparison: the first is held up in its first training while the second ends."""
+    """Three starts of one comparison: the first is held up in its first training while the second ends, and a
+    third, which asks for that training as the baseline."""
     command = [*COMPARE, "run_dir=shared"]
     written = changed(Path("shared/rnn-seed1/checkpoints/last.ckpt"))
     first = start(command)
     until(written, first)
     os.kill(first.number, signal.SIGSTOP)
     second = start(command).end()
+    third = start([*command, "baseline=rnn"]).end()
     trained = contents("shared/bahdanau-seed1")
     reported = json.loads(Path("shared/report.json").read_text())
     os.kill(first.number, signal.SIGCONT)
@@ -216,6 +218,7 @@ def shared() -> dict[str, Any]:
     return {
         "first": ended,
         "second": second,
+        "third, against the first's": third,
         "trained twice": contents("shared/bahdanau-seed1") != trained,
         "reports": [
             [system["name"] for system in report["systems"]]

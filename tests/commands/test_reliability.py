@@ -106,6 +106,8 @@ def test_a_second_comparison_in_one_folder_trains_what_is_free(outcomes: dict[st
     assert (first["status"], second["status"]) == (0, 0), first["said"] + second["said"]
     assert "rnn-seed1: being trained by another process" in second["said"] and "1 runs in" in second["said"]
     assert "being trained" not in first["said"] and "bahdanau-seed1 is finished" in first["said"]
+    third = outcomes["shared"]["third, against the first's"]
+    assert third["status"] == 0 and "without rnn-seed1, the baseline, there is no report yet" in third["said"]
     assert not outcomes["shared"]["trained twice"]
     assert [sorted(systems) for systems in outcomes["shared"]["reports"]] == [["bahdanau"], ["bahdanau", "rnn"]]
 
