@@ -49,7 +49,8 @@ class AdditiveScore(Score):
     def forward(self, query: Tensor, projected: Tensor) -> Tensor:
         queries, keys = self.query(query).unsqueeze(2), _each_query(projected)
         if queries.dtype in (torch.float16, torch.bfloat16):
-            return (queries + keys).tanh_() @ self.vector
+            hidden: Tensor = (queries + keys).tanh_()  # (B, Q, S, A)
+            return hidden @ self.vector
         # tanh x = 2 sigmoid(2 x) - 1, and on a CPU torch computes a sigmoid in a third of the time of a tanh. Half
         # precision loses too many digits that way.
         twice = torch.add(2 * queries, keys, alpha=2)  # (B, Q, S, A)
