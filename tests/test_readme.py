@@ -79,6 +79,7 @@ DOCUMENTED = sorted({line for page in PAGES for line in commands((ROOT / page).r
 HELP = sorted({line for file in (ROOT / "conf").rglob("*.yaml") for line in examples(file.read_text(encoding="utf-8"))})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", DOCUMENTED)
 def test_commands_of_the_documentation_compose(line: str) -> None:
     refuse_what_does_not_compose(line)

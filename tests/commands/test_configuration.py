@@ -98,6 +98,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overrides, words", REFUSED.values(), ids=REFUSED)
 def test_a_wrong_setting_is_refused_in_two_lines_that_name_it(
     overrides: list[str], words: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
@@ -170,6 +171,7 @@ def test_a_worker_that_dies_is_reported(
     assert "error: a training process died" in printed and "The same command resumes" in printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "override, word",
     [
@@ -282,6 +284,7 @@ CHOICES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group, option", CHOICES, ids=lambda value: str(value))
 def test_every_choice_composes_and_passes_the_check(group: str, option: str) -> None:
     model = ["model=luong"] if group.startswith("model/") else []

@@ -48,6 +48,7 @@ def evaluate(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, A
     return found
 
 
+@pytest.mark.slow
 def test_evaluations_on_another_corpus_are_compared_under_its_name(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -70,6 +71,7 @@ def test_evaluations_on_another_corpus_are_compared_under_its_name(
     assert report["systems"][0]["bleu"]["score"] == found["bleu"]["score"]
 
 
+@pytest.mark.slow
 def test_evaluation_on_the_runs_own_corpus_names_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = evaluate(capsys, "output=same")["data"]
     assert data == {"name": "grammar", "corpus": "grammar", "fingerprint": metrics(folder)["corpus"]}
@@ -197,6 +199,7 @@ def test_scores_by_other_settings_are_not_added_to_the_run(folder: Path, capsys:
     assert metrics(folder) == before
 
 
+@pytest.mark.slow
 def test_scores_of_other_weights_are_not_added_to_the_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = metrics(folder)
     changed = load_bundle(folder)

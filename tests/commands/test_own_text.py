@@ -192,6 +192,7 @@ def test_a_segment_longer_than_learned_positions_is_refused_before_training(
     assert "data.max_length=256: the model has positions for 39" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_of_version_0_1_0_is_finished_or_refused(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The kept files are those that version 0.1.0 wrote for the same command and text."""
     shutil.copytree(KEPT, "run")

@@ -252,6 +252,7 @@ def test_train_refuses_a_path_without_a_checkpoint(study: Path, capsys: pytest.C
         assert "error: checkpoint=" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_dry_run_writes_no_run(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["train", "model=rnn", *WIDTHS["rnn"], *SMALL, "run_dir=looked", "dry_run=true"]
     assert run(command) == 0

@@ -225,6 +225,7 @@ def test_an_exported_bundle_translates_the_same(capsys: pytest.CaptureFixture[st
     assert Path("out.txt").read_text() == "".join(f"{one['text']}\n" for one in KNOWN)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

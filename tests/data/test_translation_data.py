@@ -46,6 +46,7 @@ def decoded(module, batch):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("joint", [True, False])
 @pytest.mark.parametrize("sampling", [0.0, 0.3])
 def test_epoch_equals_the_filtered_training_text(root, joint, sampling):

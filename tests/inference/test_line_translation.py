@@ -131,6 +131,7 @@ def test_translate_lines_in_an_unknown_format_is_refused(translator):
         run(translator, b"a\n", output_format="xml")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [0, 1, 13, 29, 30])
 @pytest.mark.parametrize("half", [b"", b"a half-written li"])
 def test_resume_after_any_line_gives_the_same_file(translator, tmp_path, kept, half):

@@ -51,6 +51,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> TranslationData:
     return data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, overrides", ATTENTIONS.values(), ids=ATTENTIONS)
 def test_every_attention_has_an_alignment_error_rate(name, overrides, data, build_model, tmp_path: Path) -> None:
     size = data.vocabulary()["source_vocabulary"]

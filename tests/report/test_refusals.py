@@ -63,6 +63,7 @@ def test_a_run_that_was_cut_short_is_left_out_and_named(tmp_path, make_run, caps
     assert [each["name"] for each in json.loads((tmp_path / "report.json").read_text())["systems"]] == ["rnn"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [0, 4], ids=["empty", "a line short"])
 def test_a_hypothesis_file_cut_short_is_not_scored(tmp_path, make_run, capsys, kept):
     folder = make_run(tmp_path / "rnn", "rnn", segments=5)

@@ -170,6 +170,7 @@ def test_the_transformer_resumes_bit_for_bit(tmp_path: Path) -> None:
     assert all(torch.equal(first[key], second[key]) for key in first if key.startswith("model."))
 
 
+@pytest.mark.slow
 def test_a_resumed_run_takes_the_checkpoints_choice_of_products(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
