@@ -2,7 +2,7 @@
 # Lint, check types and run the tests, after creating .venv (or $VENV) and installing the package with its dev extra.
 # Arguments go to pytest:
 #   ./scripts/test.sh                      everything
-#   ./scripts/test.sh -m "not slow"        less than two minutes on two cores
+#   ./scripts/test.sh -m "not slow"        about two minutes on two cores
 #   ./scripts/test.sh tests/search -k beam
 set -euo pipefail
 cd "$(dirname "$0")/.."

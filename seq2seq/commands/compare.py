@@ -68,7 +68,7 @@ def main(config: DictConfig) -> int:
         return 0
     taken = [name for name, one in ended.items() if one.taken]
     trained = sum(one.trained for one in ended.values())
-    print(f"{trained} runs in {(time.time() - began) / 60:.1f} minutes", file=sys.stderr)
+    print(f"{trained} run{'s' * (trained != 1)} in {(time.time() - began) / 60:.1f} minutes", file=sys.stderr)
     unscored = baseline in taken and not Run(folder / str(baseline)).finished
     if taken:
         against = f" baseline={shlex.quote(baseline)}" if baseline else ""

@@ -104,7 +104,7 @@ def test_a_comparison_killed_many_times_equals_an_uninterrupted_one(outcomes: di
 def test_a_second_comparison_in_one_folder_trains_what_is_free(outcomes: dict[str, Any]) -> None:
     first, second = outcomes["shared"]["first"], outcomes["shared"]["second"]
     assert (first["status"], second["status"]) == (0, 0), first["said"] + second["said"]
-    assert "rnn-seed1: being trained by another process" in second["said"] and "1 runs in" in second["said"]
+    assert "rnn-seed1: being trained by another process" in second["said"] and "1 run in" in second["said"]
     assert "being trained" not in first["said"] and "bahdanau-seed1 is finished" in first["said"]
     third = outcomes["shared"]["third, against the first's"]
     assert third["status"] == 0 and "without rnn-seed1, the baseline, there is no report yet" in third["said"]
