@@ -21,12 +21,12 @@ import os
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+from benchmarks import complexity, decoding, preparation, rivals, startup, training
+from benchmarks.process import MeasurementFailed
+from benchmarks.record import Record, write
 
-from benchmarks import complexity, decoding, preparation, rivals, startup, training  # noqa: E402
-from benchmarks.process import MeasurementFailed  # noqa: E402
-from benchmarks.record import Record, write  # noqa: E402
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
 
 COMMANDS = {
     "train": training,

@@ -125,7 +125,8 @@ class Jobs:
             run = Run(config.run_dir)
             check_no_evaluation(run)
             if not run.finished:
-                assemble(OmegaConf.to_container(without_hydra(config), resolve=True), run)  # type: ignore[arg-type]
+                settings: Any = OmegaConf.to_container(without_hydra(config), resolve=True)
+                assemble(settings, run)
         except (HydraException, OmegaConfBaseException) as error:
             raise UserError(f"{name}: {explain(error, 'compare', overrides, own_folders())}") from error
         except UserError as error:

@@ -7,6 +7,7 @@ wrong words sacreBLEU takes 400 seconds; here the candidates are scored in one b
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -47,10 +48,8 @@ def translation_edits(hypothesis: Sequence[str], reference: Sequence[str]) -> in
 
 def edit_distances(hypotheses: Sequence[Sequence[str]], reference: Sequence[str]) -> np.ndarray:
     """(C,) edit distances of C hypotheses of one length to the reference, within the beam around the diagonal."""
-    row = np.zeros((0, 0))
-    for row in _distance_rows(hypotheses, reference):  # noqa: B007 (the last one counts)
-        pass
-    distances: np.ndarray = row[-1]
+    last = deque(_distance_rows(hypotheses, reference), maxlen=1)
+    distances: np.ndarray = last[0][-1]
     return distances
 
 

@@ -75,7 +75,7 @@ def test_standard_errors_agree_with_a_bootstrap_over_clusters():
 
 
 def test_95_percent_intervals_hold_the_true_slope():
-    """Of 300 samples; the bounds are those of 99.9% of the binomial distribution."""
+    """The intervals of 300 samples; bounds from the central 99.9% of the binomial distribution."""
     inside = 0
     for seed in range(300):
         lengths, scores, clusters = simulated(groups=25, seed=seed)
