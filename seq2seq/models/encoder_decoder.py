@@ -91,6 +91,8 @@ def create_vocabulary_layers(
             f"joint_vocabulary=true needs one vocabulary, got source_vocabulary={source_vocabulary} and "
             f"target_vocabulary={target_vocabulary}"
         )
+    if embedding_width < 1:
+        raise UserError(f"widths must be positive, got {embedding_width}")
     scale = math.sqrt(embedding_width)
     target = Embedding(target_vocabulary, embedding_width, scale, None, word_dropout)
     shared = target.weight if tie_embeddings and joint_vocabulary else None

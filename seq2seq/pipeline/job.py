@@ -162,9 +162,6 @@ def _model_settings(settings: Mapping[str, Any], start: Bundle | None) -> dict[s
         UserError: model=checkpoint without a checkpoint, or settings that do not fit its weights.
     """
     given = dict(settings["model"])
-    for key, value in given.items():
-        if key.endswith("width") and isinstance(value, int) and value < 1:
-            raise UserError(f"model.{key}={value} must be positive")
     if start is None:
         if given.get(TARGET) is None:
             raise UserError("model=checkpoint needs checkpoint=RUN\nGive that, or a model= to train from scratch.")

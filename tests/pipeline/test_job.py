@@ -97,6 +97,12 @@ def test_assembling_refuses_what_cannot_work(changes: dict[str, Any], message: s
         assemble({**settings, **changes})
 
 
+@pytest.mark.parametrize("override", ["model.width=-4", "model.width=0"])
+def test_assembling_refuses_widths_that_are_not_positive(override: str) -> None:
+    with pytest.raises(UserError, match="widths must be positive, got"):
+        assemble(seq2seq.compose("model=rnn", override))
+
+
 def test_assembling_refuses_r_drop_of_a_mixture() -> None:
     marginal = ("model=luong", "model.width=8", "model/attention/alignment=hard_marginal", "r_drop=1")
     with pytest.raises(UserError, match=r"r_drop=1: a model with alignment=hard_marginal"):
