@@ -8,14 +8,15 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/environment.sh
 install_into "${VENV:-.venv}" ".[dev]"
-# The tests marked `browser` drive Chromium, which is not a Python package.
+# The tests marked `browser` drive Chromium, which is not a Python package; it is installed while types are checked.
 if ! { command -v chromium && command -v chromedriver; } >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium chromium-driver; } >&2 ||
-        echo "warning: Chromium could not be installed; the tests marked browser will be skipped" >&2
+    { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium chromium-driver ||
+        echo "warning: Chromium could not be installed; the tests marked browser will be skipped"; } >&2 &
 fi
 ruff check .
 ruff format --check .
 mypy
+wait
 # Two files at a time with one thread each, since small tensors gain nothing from more threads.
 export OMP_NUM_THREADS=1
 exec python -m pytest --numprocesses 2 --dist loadfile "$@"
