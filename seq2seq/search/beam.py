@@ -14,7 +14,7 @@ from seq2seq.errors import UserError
 from seq2seq.interfaces import BOS, EOS, Hypothesis, Step
 from seq2seq.search.candidates import best_candidates, best_tokens, diverse_candidates
 from seq2seq.search.greedy import run_chains, staying
-from seq2seq.search.options import NEVER, Constraints, Options, at_least, whole
+from seq2seq.search.options import NEVER, WIDEST, Constraints, Options, at_least, whole
 from seq2seq.search.penalties import Coverage, Ranking, select_beams
 from seq2seq.search.trace import Ending, Trace
 
@@ -42,7 +42,7 @@ class BeamSearch(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("beam_size", "n_best", "diverse_groups"):
-            whole(name, getattr(self, name), 1)
+            whole(name, getattr(self, name), 1, WIDEST)
         at_least("diversity_strength", self.diversity_strength, 0)
         if self.n_best > self.beam_size:
             raise UserError(f"search.n_best={self.n_best} exceeds search.beam_size={self.beam_size}; raise beam_size")

@@ -48,6 +48,8 @@ class Search(Protocol):
 
 LARGEST = 10**9
 """Greatest value of a setting, so that nothing computed from a few of them overflows."""
+WIDEST = 1000
+"""Most hypotheses of a sentence, beams or samples; the memory of a search is proportional to them."""
 
 
 @dataclass(frozen=True)
@@ -94,9 +96,10 @@ def at_least(name: str, value: float, least: float) -> None:
         raise UserError(f"search.{name}={value!r} must be a number of at least {least} (and at most {LARGEST})")
 
 
-def whole(name: str, value: int, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise UserError(f"search.{name}={value!r} must be a whole number of at least {least}")
+def whole(name: str, value: int, least: int, most: float = math.inf) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not (least <= value <= most):
+        limit = "" if most == math.inf else f" and at most {most}"
+        raise UserError(f"search.{name}={value!r} must be a whole number of at least {least}{limit}")
 
 
 class Constraints:

@@ -14,7 +14,7 @@ from seq2seq.errors import UserError
 from seq2seq.interfaces import Hypothesis, Step
 from seq2seq.search.candidates import best_tokens
 from seq2seq.search.greedy import run_chains
-from seq2seq.search.options import NEVER, Constraints, Options, at_least, whole
+from seq2seq.search.options import NEVER, WIDEST, Constraints, Options, at_least, whole
 
 MASK = (1 << 64) - 1
 
@@ -45,7 +45,7 @@ class Sampling(Options):
         at_least("temperature", self.temperature, 0)
         at_least("top_p", self.top_p, 0)
         whole("top_k", self.top_k, 0)
-        whole("n_best", self.n_best, 1)
+        whole("n_best", self.n_best, 1, WIDEST)
         whole("seed", self.seed, 0)
         if self.temperature == 0:
             raise UserError(

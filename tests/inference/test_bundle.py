@@ -157,6 +157,7 @@ def test_card_states_known_metrics(tmp_path):
         lambda c: c.update(model="seq2seq.models.create_rnn"),
         lambda c: c.update(search={"_target_": "seq2seq.attention.SoftAlignment"}),
         lambda c: c.update(search={"_target_": "seq2seq.search.BeamSearch", "beam_size": 0}),
+        lambda c: c.update(search={"_target_": "seq2seq.search.BeamSearch", "beam_size": 100_000}),
         lambda c: c.update(search={"_target_": "seq2seq.search.decode_batch", "model": 1}),
         lambda c: c.update(search=[1]),
         lambda c: c.update(languages="en-de"),

@@ -64,6 +64,14 @@ def test_search_with_unbounded_numbers_is_refused(search, name):
         search(**{name: 1e308})
 
 
+@pytest.mark.parametrize("search, name", [(BeamSearch, "beam_size"), (BeamSearch, "n_best"), (Sampling, "n_best")])
+def test_search_with_more_hypotheses_than_memory_holds_is_refused(search, name):
+    most = search(**{"beam_size": 1000, name: 1000} if search is BeamSearch else {name: 1000})
+    assert getattr(most, name) == 1000
+    with pytest.raises(UserError, match=f"{name}=100000 must be a whole number of at least 1 and at most 1000"):
+        search(**{name: 100_000})
+
+
 @pytest.mark.parametrize("search", SEARCHES)
 def test_search_output_is_at_most_longest(search):
     table = Table(5, 9, 9, seed=3)
