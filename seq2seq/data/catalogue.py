@@ -126,6 +126,8 @@ class BibleCorpus:
         for language in (source_language, target_language):
             if language not in self.TEXTS:
                 raise UserError(f"no Bible in language {language!r}; there are {', '.join(self.TEXTS)}.")
+        if source_language == target_language:
+            raise UserError(f"data.source_language and data.target_language are both {source_language}; give two.")
         self.source_language = source_language
         self.target_language = target_language
         self.cache_dir = cache_dir

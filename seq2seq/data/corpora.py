@@ -145,6 +145,11 @@ class FilesCorpus:
         if len(where) != 2:
             raise UserError(f"split {split!r}: expected two files, source and target, not {len(where)}.")
         paths = tuple(self._existing(path) for path in where)
+        if paths[0] == paths[1]:
+            raise UserError(
+                f"split {split!r}: {paths[0]} would be both source and target.\n"
+                "Set data.source_language and data.target_language, or name two files."
+            )
         for path in paths:
             if _kind(path) in TABLES:
                 raise UserError(

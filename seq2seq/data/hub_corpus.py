@@ -127,12 +127,12 @@ class HubCorpus:
         return self._columns(self._source(split))
 
     def _columns(self, table: Any) -> Iterator[Columns]:
-        sides = (("source", self.columns[0], self.source_language), ("target", self.columns[1], self.target_language))
+        languages = self.source_language, self.target_language
         missing = table_files.MissingCells(self.path)
         for batch in table.iter(batch_size=readers.BATCH_ROWS):
             columns = {}
-            for side, wanted, language in sides:
-                name = table_files.find_column(self.path, _names(batch), wanted, language, side)
+            found = table_files.find_columns(self.path, _names(batch), self.columns, languages)
+            for side, name in zip(("source", "target"), found, strict=True):
                 head, _, inner = name.partition(".")
                 texts = batch[name] if name in batch else [cell and cell[inner] for cell in batch[head]]
                 if not all(isinstance(text, str | None) for text in texts):

@@ -33,13 +33,24 @@ class MissingCells:
             logger.warning("%s: %d cells without text (null) are taken as empty", self.where, self.count)
 
 
-def find_column(
-    path: object, names: Sequence[str], wanted: str | None, language: str, side: str, hint: str = ""
-) -> str:
-    """The column that holds one side: as named, or called after the language, or inside a `translation` column.
+def find_columns(
+    path: object, names: Sequence[str], wanted: Names, languages: tuple[str, str], hint: str = ""
+) -> tuple[str, str]:
+    """The columns of source and target: as named, or called after the language, or inside a `translation` column.
 
-    Spaces around a name do not count. hint: what else the user can do if there is none.
+    Spaces around a name do not count. hint: what else the user can do if one is missing.
     """
+    left = _find_column(path, names, wanted[0], languages[0], "source", hint)
+    right = _find_column(path, names, wanted[1], languages[1], "target", hint)
+    if left == right:
+        raise UserError(
+            f"{path}: column {left!r} would be both source and target.\n"
+            "Name two columns with data.source_column and data.target_column."
+        )
+    return left, right
+
+
+def _find_column(path: object, names: Sequence[str], wanted: str | None, language: str, side: str, hint: str) -> str:
     choices = [wanted] if wanted else [language, f"translation.{language}", side]
     stripped = [name.strip() for name in names]
     found = next((choice for choice in choices if choice.strip() in stripped), None)
@@ -66,8 +77,7 @@ def read_tsv(path: Path, columns: Names, languages: tuple[str, str]) -> Iterator
     check_line_ends(path, header)
     names = header.split("\t")
     hint = f"The first line of a TSV names its columns: put {languages[0]}<TAB>{languages[1]} on top. "
-    left = names.index(find_column(path, names, columns[0], languages[0], "source", hint))
-    right = names.index(find_column(path, names, columns[1], languages[1], "target", hint))
+    left, right = map(names.index, find_columns(path, names, columns, languages, hint))
     quoted = False
     for number, line in enumerate(lines, start=2):
         fields = line.split("\t")
@@ -104,10 +114,7 @@ def read_json_lines(path: Path, columns: Names, languages: tuple[str, str]) -> I
             found = list(record)
             if record.get("translation", where) is None:
                 found += [f"translation.{language}" for language in languages]
-            names = (
-                find_column(where, found, columns[0], languages[0], "source"),
-                find_column(where, found, columns[1], languages[1], "target"),
-            )
+            names = find_columns(where, found, columns, languages)
         texts = []
         for name in names:
             value = record.get(name, where)
@@ -156,8 +163,7 @@ def read_parquet(path: Path, columns: Names, languages: tuple[str, str]) -> Iter
     try:
         with parquet.ParquetFile(path) as file:
             names = [name for field in file.schema_arrow for name in _nested_names(field, pa)]
-            left = find_column(path, names, columns[0], languages[0], "source")
-            right = find_column(path, names, columns[1], languages[1], "target")
+            left, right = find_columns(path, names, columns, languages)
             for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=[left, right]):
                 texts = [_column(batch, name, path) for name in (left, right)]
                 yield from zip(*([missing.clean(text) for text in side] for side in texts), strict=True)

