@@ -200,12 +200,19 @@ def _check(job: Job) -> None:
     word, mask = torch.zeros(1, 1, dtype=torch.long), torch.ones(1, 1, dtype=torch.bool)
     with torch.no_grad():
         model.decode(word, model.encode(word, mask), mask)
+        before = torch.get_rng_state()
         mixture = model.train().decode(word, model.encode(word, mask), mask).mixture
+        random = not torch.equal(before, torch.get_rng_state())
         model.eval()
     if job.criterion.r_drop and mixture is not None:
         raise UserError(
             f"r_drop={job.criterion.r_drop}: a model with alignment=hard_marginal predicts a mixture of "
             "distributions, which R-Drop does not compare\nLeave r_drop out, or choose another alignment."
+        )
+    if job.criterion.r_drop and not random:
+        raise UserError(
+            f"r_drop={job.criterion.r_drop} compares two passes that differ by dropout, and this model has none\n"
+            "Give model.dropout=0.1, or leave r_drop out."
         )
     if job.trainer.precision == "bf16-mixed" and job.trainer.accelerator == "cpu":
         _check_bfloat16(model, word, mask)

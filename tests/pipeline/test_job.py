@@ -109,6 +109,14 @@ def test_assembling_refuses_r_drop_of_a_mixture() -> None:
         assemble(seq2seq.compose(*marginal))
 
 
+@pytest.mark.parametrize("model", ["rnn", "bahdanau", "luong", "conditional_gru", "conv", "transformer"])
+def test_assembling_refuses_r_drop_without_dropout(model: str) -> None:
+    overrides = (f"model={model}", "model.width=8", "r_drop=1", "model.dropout=0")
+    with pytest.raises(UserError, match=r"r_drop=1.*differ by dropout"):
+        assemble(seq2seq.compose(*overrides))
+    assert assemble(seq2seq.compose(*overrides, "model.word_dropout=0.1")).criterion.r_drop == 1
+
+
 def test_assembling_needs_no_hydra(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "hydra", None)
     assert assemble(settings).trainer.max_steps == 4
