@@ -150,6 +150,11 @@ class TrainerSettings:
         for name, choices in CHOICES:
             if getattr(self, name) not in choices:
                 raise UserError(f"trainer.{name}={getattr(self, name)} is unknown\nChoose one of {', '.join(choices)}.")
+        if self.compile and self.matmul != "mkl":
+            raise UserError(
+                f"trainer.matmul={self.matmul} has no effect on a compiled model\n"
+                "Leave it out, or set trainer.compile=false."
+            )
         if self.max_steps is None and self.max_epochs is None and self.max_time is None:
             raise UserError("training would never end: set trainer.max_steps, trainer.max_epochs or trainer.max_time")
         if "spawn" in self.strategy or "fork" in self.strategy or "notebook" in self.strategy:

@@ -69,6 +69,12 @@ def test_impossible_settings_are_refused_by_name(key: str, value: object) -> Non
         TrainerSettings(**{"max_steps": 1, key: value})
 
 
+@pytest.mark.parametrize("matmul", ["auto", "onednn"])
+def test_products_of_onednn_in_a_compiled_model_are_refused(matmul: str) -> None:
+    with pytest.raises(UserError, match=f"trainer.matmul={matmul} has no effect on a compiled model"):
+        TrainerSettings(max_steps=1, matmul=matmul, compile=True)
+
+
 def test_training_without_an_end_is_refused() -> None:
     with pytest.raises(UserError, match="max_steps"):
         TrainerSettings()
