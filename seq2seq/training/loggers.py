@@ -34,6 +34,9 @@ LABELED = 60
 
 SILENCE = (30.0, 600.0)
 
+GUESSING = 17.0
+"""NLL per token above that of a uniform guess from any vocabulary; the largest has 2 ** 24 entries."""
+
 Record = dict[str, Any]
 LoggerFactory = Callable[[Path, int], Logger]
 """Creates one of Lightning's loggers for a run's folder and the first update that it will log."""
@@ -61,14 +64,7 @@ class Log:
         state = self.state
         record = training_record(state)
         nll, best = record["train_nll"], state.lowest_train_nll
-        if best is not None and nll > best + max(1.0, 0.5 * best):
-            logger.warning(
-                "update %d: training diverges, NLL %.2f per token after %.2f at its best; "
-                "lower optimizer.lr or lengthen schedule.warmup",
-                state.update,
-                nll,
-                best,
-            )
+        self._warn_of_divergence(nll)
         state.lowest_train_nll = nll if best is None else min(best, nll)
         state.window = Window(seconds=state.seconds - state.aside_seconds)
         if self.terminal is not None:
@@ -79,9 +75,22 @@ class Log:
 
     def validation(self, validation: Validation) -> None:
         """Report a validation."""
+        if self.state.lowest_train_nll is None:
+            self._warn_of_divergence(validation.nll)
         self._write(validation_record(self.state, validation), validation.samples)
         if self.terminal is not None:
             self.terminal.validated(self.state, validation)
+
+    def _warn_of_divergence(self, nll: float) -> None:
+        """Warn of an NLL per token far above the lowest of training so far, or above that of guessing."""
+        best = self.state.lowest_train_nll
+        if nll > GUESSING or (best is not None and nll > best + max(1.0, 0.5 * best)):
+            logger.warning(
+                "update %d: training diverges, NLL %.2f per token%s; lower optimizer.lr or lengthen schedule.warmup",
+                self.state.update,
+                nll,
+                "" if best is None else f" after {best:.2f} at its best",
+            )
 
     def close(self) -> None:
         if self.terminal is not None:

@@ -166,6 +166,16 @@ def test_divergence_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture
     assert caplog.text.count("update 12: training diverges") == 1
 
 
+@pytest.mark.parametrize("log_every", [5, 100])
+def test_divergence_from_the_first_update_on_is_reported(
+    log_every: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rate = partial(torch.optim.SGD, lr=1e6)
+    settings = {"max_steps": 10, "log_every_n_steps": log_every, "val_check_interval": 10}
+    toy_fit(tmp_path, optimizer=rate, schedule=Constant(), trainer=settings)
+    assert "update 10: training diverges, NLL" in caplog.text
+
+
 def test_weight_decay_spares_vectors(tmp_path: Path) -> None:
     optimizer = partial(torch.optim.SGD, lr=1.0, weight_decay=1.0)
     settings = {"max_steps": 1, "gradient_clip_val": 1e-9}
