@@ -123,8 +123,11 @@ class Translator:
         """
         search = self.resolve(search, n_best)
         texts = strings([texts] if isinstance(texts, str) else texts, "text")
-        prefixes = [prefixes] if isinstance(prefixes, str) else prefixes
-        pairs = paired(texts, prefixes, "prefixes") if prefixes is not None else ((text, "") for text in texts)
+        if prefixes is None:
+            pairs: Iterator[tuple[str, str]] = ((text, "") for text in texts)
+        else:
+            prefixes = strings([prefixes] if isinstance(prefixes, str) else prefixes, "prefix")
+            pairs = paired(texts, prefixes, "prefixes")
         number = 0
         for window in growing_windows(pairs, self.batching.window):
             yield from self.translate_window(
@@ -154,9 +157,8 @@ class Translator:
         numbers = range(len(texts)) if numbers is None else numbers
         texts = list(strings(texts, "text"))
         prefixes = [prefix for _, prefix in paired(texts, prefixes, "prefixes")] if prefixes is not None else []
-        starts = (
-            self.tokenizers.target.encode(list(strings(prefixes, "prefix"))) if any(prefixes) else [[]] * len(texts)
-        )
+        prefixes = list(strings(prefixes, "prefix"))
+        starts = self.tokenizers.target.encode(prefixes) if any(prefixes) else [[]] * len(texts)
         cut = [self._cut(*one) for one in zip(self._source_ids(texts), numbers, starts, strict=True)]
         parts = [own for own, _ in cut]
         found = self._candidates(parts, search, alignment)

@@ -420,6 +420,8 @@ def test_text_that_is_no_string_is_named_by_its_row(translator, wrong):
     assert [next(found).text, next(found).text] == [one.text for one in translator.translate(texts[:2])]
     with pytest.raises(TypeError, match="prefix 2 is None, not a string"):
         list(translator.translate(["a dog", "a cat"], prefixes=["the", None]))
+    with pytest.raises(TypeError, match="prefix 1 is None, not a string"):
+        list(translator.translate(["a dog"], prefixes=[None]))
     if not isinstance(wrong, list):
         with pytest.raises(TypeError, match=r"target 2 is .*, neither a string nor a sequence of target tokens"):
             list(translator.score(["a dog", "a cat"], ["the", wrong]))
