@@ -7,7 +7,8 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from lightning.fabric.loggers.tensorboard import TensorBoardLogger
 
 from seq2seq.errors import UserError
 from seq2seq.evaluation.metrics import PRIMARY, perplexity_text
-from seq2seq.files import atomic_write
+from seq2seq.files import atomic_write, writing
 from seq2seq.run import Run
 from seq2seq.training.checkpoint import unwritable
 from seq2seq.training.settings import Limits, TrainerSettings
@@ -95,11 +96,12 @@ class Log:
     def close(self) -> None:
         if self.terminal is not None:
             self.terminal.close()
-        for each in self.loggers:
-            each.finalize("success")
+        with self._readable_errors():
+            for each in self.loggers:
+                each.finalize("success")
 
     def _write(self, record: Record, samples: Sequence[Sample] = ()) -> None:
-        try:
+        with self._readable_errors():
             if self.history is not None:
                 self.history.write(record)
             for each in self.loggers:
@@ -107,6 +109,12 @@ class Log:
                 if samples:
                     log_samples(each, record["update"], samples)
                 each.save()
+
+    @contextmanager
+    def _readable_errors(self) -> Iterator[None]:
+        try:
+            with writing(self.run.folder):
+                yield
         except OSError as error:
             raise unwritable(f"the log in {self.run}", error) from error
 

@@ -1,5 +1,6 @@
 """Output of a run: history.jsonl, TensorBoard, the terminal."""
 
+import errno
 import io
 import itertools
 import json
@@ -11,11 +12,14 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from lightning.fabric.loggers.csv_logs import CSVLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from toy import toy_fit, toy_model
 
+from seq2seq.errors import UserError
 from seq2seq.training import loggers
 from seq2seq.training.loggers import (
     History,
@@ -198,6 +202,22 @@ def test_mlflow_logger_writes_to_the_run_s_folder(tmp_path: Path) -> None:
     client = mlflow.MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
     (run,) = client.search_runs([client.get_experiment_by_name("seq2seq").experiment_id])
     assert [metric.step for metric in client.get_metric_history(run.info.run_id, "valid/bleu")] == [10]
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_full_disk_for_a_logger_is_one_error_that_names_the_run(wrapped: bool, tmp_path: Path) -> None:
+    class Full(CSVLogger):
+        def log_metrics(self, *arguments: Any) -> None:
+            try:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            except OSError as error:
+                raise (ValueError("not supported") if wrapped else error) from error
+
+        def finalize(self, status: str) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(UserError, match=f"cannot write the log in {tmp_path}: No space left on device"):
+        toy_fit(tmp_path, loggers=(lambda folder, update: Full(folder),), trainer={"max_steps": 10})
 
 
 def test_callback_of_a_user_sees_every_event(tmp_path: Path) -> None:
