@@ -30,6 +30,8 @@ def writing(path: str | Path) -> Iterator[None]:
         temporary = str(path.parent / f".{path.name}.")
         if error.filename is None or str(error.filename).startswith(temporary):
             error.filename, error.filename2 = str(path), None
+        if error.errno is not None:
+            error.strerror = os.strerror(error.errno)
         raise
     except Exception as error:
         number = _system_error(error)
@@ -127,7 +129,7 @@ def hold(path: str | Path) -> IO[bytes]:
         InUse: another process holds the lock.
         OSError: the file cannot be opened.
     """
-    stream = open(path, "a+b")  # noqa: SIM115 (the open file holds the lock)
+    stream = open(path, "a+b", buffering=0)  # noqa: SIM115 (the open file holds the lock)
     try:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -220,7 +220,6 @@ class Run:
             with suppress(OSError):
                 lock.truncate(0)
                 lock.write(f"process {os.getpid()} on {platform.node()}\n".encode())
-                lock.flush()
             yield
 
     def remove_leftovers(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from seq2seq.export import export_ctranslate2, export_onnx
 from seq2seq.files import atomic_write, new_folder, writing
 from seq2seq.inference.line_translation import translate_file
 from seq2seq.inference.translator import Translator
+from seq2seq.run import Run
 
 ROOM = 3000
 
@@ -76,19 +78,25 @@ def test_full_disk_during_a_translation_names_the_output(tmp_path: Path) -> None
     assert (caught.value.errno, caught.value.filename) == (errno.EFBIG, str(tmp_path / "out.txt"))
 
 
+def test_full_disk_for_the_owner_of_a_lock_is_no_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="mine"), little_room(0), Run(tmp_path).held():
+        raise UserError("mine")
+
+
 @pytest.mark.parametrize(
     ("raised", "number"),
     [
         (RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)"), errno.ENOSPC),
         (RuntimeError("write failed: Disk quota exceeded"), errno.EDQUOT),
-        (OSError(errno.ENOSPC, "No space left on device"), errno.ENOSPC),
+        (OSError(errno.ENOSPC, "Error writing bytes to file. Detail: No space left on device"), errno.ENOSPC),
         (OSError(errno.ENOSPC, "No space left on device", "a/.b.abcdefgh.tmp"), errno.ENOSPC),
     ],
 )
 def test_writing_names_the_target(raised: Exception, number: int) -> None:
     with pytest.raises(OSError) as caught, writing("a/b"):
         raise raised
-    assert (caught.value.errno, caught.value.filename) == (number, "a/b")
+    assert (caught.value.errno, caught.value.strerror) == (number, os.strerror(number))
+    assert caught.value.filename == "a/b"
 
 
 def test_writing_leaves_other_errors_alone() -> None:
