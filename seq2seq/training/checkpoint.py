@@ -178,7 +178,7 @@ class Checkpoints:
         """Resume from the last checkpoint, if there is one, or from the best where the last is damaged.
 
         Raises:
-            UserError: it belongs to other data, another tokenizer or an older version, or none is readable.
+            UserError: it belongs to other data or another tokenizer, holds weights alone, or none is readable.
         """
         path = first_readable(self.run.last, self.run.best)
         if path is None:
@@ -187,8 +187,8 @@ class Checkpoints:
         saved = checkpoint["seq2seq"]
         if "optimizer" not in checkpoint:
             raise UserError(
-                f"cannot resume: {path} was written by version 0.1.0 of seq2seq\n"
-                f"Give another run_dir=, with checkpoint={self.run} model=checkpoint to start from its weights."
+                f"cannot resume: {path} holds weights alone, without the state of a training\n"
+                f"Give another run_dir=, with checkpoint={path} model=checkpoint to start from them."
             )
         if saved["tokenizers"] != self.inference["tokenizers"]:
             raise UserError(

@@ -11,7 +11,7 @@ from toy import ToyData, ToyTokenizers, everything, toy_fit, toy_model
 from seq2seq.errors import UserError
 from seq2seq.kernels import product
 from seq2seq.kernels.product import Product, products_of
-from seq2seq.training.checkpoint import read_checkpoint
+from seq2seq.training.checkpoint import read_checkpoint, write_checkpoint
 from seq2seq.training.loop import TrainingResult
 from seq2seq.training.schedule import Plateau
 from seq2seq.training.signals import TrainingInterrupted
@@ -109,6 +109,15 @@ def test_other_data_are_refused(tmp_path: Path) -> None:
     toy_fit(tmp_path, trainer={"max_steps": 5})
     with pytest.raises(UserError, match="cannot resume"):
         toy_fit(tmp_path, data=ToyData(train=300))
+
+
+@pytest.mark.slow
+def test_weights_alone_are_not_resumed(tmp_path: Path) -> None:
+    toy_fit(tmp_path, trainer={"max_steps": 5})
+    path = tmp_path / "checkpoints/last.ckpt"
+    write_checkpoint({name: read_checkpoint(path)[name] for name in ("state_dict", "seq2seq")}, path)
+    with pytest.raises(UserError, match=r"cannot resume: .*last\.ckpt holds weights alone"):
+        toy_fit(tmp_path)
 
 
 def damage(path: Path, how: str) -> None:
