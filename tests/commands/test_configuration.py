@@ -3,29 +3,22 @@
 import errno
 import inspect
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hypothesis import assume, example, given
-from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from seq2seq.cli import guarded, run
-from seq2seq.commands import compare, configuration, train
-from seq2seq.commands.arguments import quoted, readable
+from seq2seq.commands import configuration, train
 from seq2seq.commands.choices import groups
 from seq2seq.commands.composition import compose
 from seq2seq.commands.config_check import check
 from seq2seq.pipeline.build import fits
 from seq2seq.pipeline.job import assemble
 from seq2seq.pipeline.suggestions import nearest
-from seq2seq.run import Run
 from seq2seq.search import METHODS, GreedySearch
-from seq2seq.training.signals import TrainingInterrupted
 
 REFUSED = {
     "a misspelt key": (["trainer.max_tim=1"], ["trainer.max_tim", "trainer.max_time"]),
@@ -119,137 +112,16 @@ def test_an_empty_run_dir_is_refused(capsys: pytest.CaptureFixture[str]) -> None
     assert "run_dir= is empty" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("value", ["~/c", "ελ", "it's", "a=b", "train[:5]", "test.{language}", "a  b", "c:d", "é (1)"])
-def test_readable_quotes_plain_texts(value: str) -> None:
-    (override,) = OverridesParser.create().parse_overrides([readable(f"data.root={value}")])
-    assert override.value() == value
-
-
-@pytest.mark.parametrize(
-    "text", ["model.width=[1", "data.root=à,b", "a={b", "a=${b", "model.width=3", "a='b c'", "word"]
-)
-def test_readable_leaves_lists_sweeps_and_valid_values(text: str) -> None:
-    assert readable(text) == text
-
-
-def test_options_of_hydra_are_passed_on(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["train", "-c", "job", "model.width=77"]) == 0
-    assert "width: 77" in capsys.readouterr().out
-    assert run(["train", "--resolve"]) == 2
-    assert capsys.readouterr().err.startswith("error: The --resolve flag")
-
-
 def test_a_damaged_config_yaml_is_refused_by_name(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("model: [")
     assert run(["train", f"run_dir={tmp_path}", f"data.cache_dir={tmp_path}"]) == 2
     assert "config.yaml is damaged" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_sigterm_in_one_training_ends_the_comparison(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    started = []
-
-    def stopped(job: object, run: Run) -> None:
-        started.append(run.name)
-        raise TrainingInterrupted(signal.SIGTERM, 3)
-
-    monkeypatch.setattr("seq2seq.pipeline.train.train", stopped)
-    with pytest.raises(SystemExit) as end:
-        run(["compare", "models=[rnn,bahdanau]", f"run_dir={tmp_path}", f"data.cache_dir={tmp_path}"])
-    assert end.value.code == 75 and started == ["rnn-seed1"]
-
-
-@pytest.mark.fork
-@pytest.mark.slow
-def test_a_worker_that_dies_is_reported(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(compare, "run_job", lambda config, progress: os.kill(os.getpid(), signal.SIGKILL))
-    command = ["compare", "models=[rnn,bahdanau]", f"run_dir={tmp_path}", f"data.cache_dir={tmp_path}"]
-    assert run([*command, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]) == 2
-    printed = capsys.readouterr().err
-    assert "error: a training process died" in printed and "The same command resumes" in printed
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "override, word",
-    [
-        ("models=[rnn,rnn]", "twice"),
-        ("seeds=3", "seeds"),
-        ("seeds=[]", "seeds"),
-        ("seed=5", "seeds=[...]"),
-        ("systems=[a]", "systems"),
-        ("systems={rnn: ['seed=5']}", "seeds=[...]"),
-    ],
-)
-def test_an_impossible_comparison_is_refused(override: str, word: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["compare", "models=[rnn]", override]) == 2
-    assert word in capsys.readouterr().err
-
-
-def test_a_comparison_in_a_folder_that_cannot_be_written_is_refused(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    (tmp_path / "file").touch()
-    folder = tmp_path / "file" / "study"
-    assert run(["compare", "models=[rnn]", f"run_dir={folder}", f"data.cache_dir={tmp_path}"]) == 2
-    assert capsys.readouterr().err.endswith(f"error: cannot write {folder}: Not a directory\nGive another run_dir=.\n")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "override, words",
-    [
-        ("baseline=banahdau", ["baseline='banahdau'", "did you mean 'bahdanau'", "The systems are rnn, bahdanau"]),
-        ("systems={rnn: ['model.width=wide']}", ["rnn-seed1", "model.width", "int"]),
-        ("systems={bahdanau: ['model.dropout=2']}", ["bahdanau-seed1", "dropout", "2"]),
-    ],
-)
-def test_an_impossible_system_is_refused_before_the_first_training(
-    override: str, words: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    folder = tmp_path / "study"
-    command = ["compare", "models=[rnn,bahdanau]", override, f"run_dir={folder}", f"data.cache_dir={tmp_path}"]
-    assert run(command) == 2
-    printed = capsys.readouterr().err
-    assert len(printed.strip().splitlines()) <= 2
-    assert all(word in printed for word in words), printed
-    assert not folder.exists()
-
-
-def test_baseline_can_be_an_external_system_but_not_the_references(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    for name in ("test.ref", "online.hyp"):
-        (tmp_path / f"{name}.txt").touch()
-    command = ["compare", "models=[rnn]", f"run_dir={tmp_path}", f"data.cache_dir={tmp_path}", "seed=1"]
-    assert run([*command, "baseline=test.ref"]) == 2
-    assert "baseline='test.ref' is not one of the compared systems" in capsys.readouterr().err
-    assert run([*command, "baseline=online"]) == 2
-    assert "Give seeds=[...]" in capsys.readouterr().err  # what is looked at next
-
-
-@pytest.mark.parametrize("name", ["../out", ".hidden", "a/b", ".."])
-def test_a_system_name_that_is_a_path_is_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["compare", f"systems={{{name}: []}}"]) == 2
-    assert f"{name!r} cannot be a system's name" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("command", [["train"], ["compare", "models=[rnn]"]], ids=["train", "compare"])
 def test_a_run_dir_with_an_interpolation_is_refused(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*command, "run_dir=a\\${b}"]) == 2
     assert "run_dir=a${b}: a folder's name must not contain ${" in capsys.readouterr().err
-
-
-@given(st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=20))
-@example("it's")
-@example("a\\'b\\")
-@example('a = b, "c" [d] {e: f} \u00fc')
-def test_quoted_paths_survive_the_command_line(name: str) -> None:
-    assume("${" not in name)
-    (override,) = OverridesParser.create().parse_overrides([f"run_dir={quoted(str(Path(name)))}"])
-    assert OmegaConf.create({"run_dir": override.value()}).run_dir == str(Path(name))
 
 
 def test_a_full_disk_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:

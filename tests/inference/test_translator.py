@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 import tiny
 import torch
-from precision import assert_float32_close, float32_approx
+from precision import float32_approx
 
 from seq2seq.errors import UserError
-from seq2seq.inference.bundle import load_bundle
 from seq2seq.inference.engines import batches
 from seq2seq.inference.text_windows import Batching, growing_windows
 from seq2seq.inference.translator import Translator
@@ -20,16 +19,6 @@ TEXTS = tiny.sentences(40, seed=9)
 
 
 KEPT = Path(__file__).parent / "kept"
-
-
-@pytest.fixture(scope="module")
-def bundle():
-    return load_bundle(KEPT / "bundle")
-
-
-@pytest.fixture(scope="module")
-def translator(bundle):
-    return Translator([bundle])
 
 
 def facts(translations):
@@ -86,20 +75,6 @@ def test_translate_of_endless_texts_is_lazy(translator):
     assert asked <= 64 + 128
 
 
-def test_translation_has_candidates_and_alignments(translator):
-    (one,) = translator.translate(TEXTS[:1], n_best=3, alignment=True)
-    assert len(one.nbest) == 3
-    assert one.text == one.nbest[0].text
-    assert [c.score for c in one.nbest] == sorted((c.score for c in one.nbest), reverse=True) or not one.finished
-    assert one.source_tokens[-1] == "</s>"
-    for candidate in one.nbest:
-        assert candidate.alignment.shape == (len(candidate.tokens), len(one.source_tokens))
-        assert_float32_close(candidate.alignment.sum(1), torch.ones(len(candidate.tokens)))
-        pieces = translator.tokenizers.target
-        assert pieces.decode([translator._vocabulary[token] for token in candidate.tokens]) == candidate.text
-    assert next(translator.translate(TEXTS[:1])).alignment is None
-
-
 def test_blank_texts_are_translated_without_the_model(translator, monkeypatch):
     texts = ["", " ", "\t", "\u00a0 \u3000", "\n"]
     monkeypatch.setattr(translator.engine, "models", None)
@@ -136,14 +111,6 @@ def test_long_text_is_split_and_joined(bundle, translator):
     lengths = sum(len(t.tokens) + t.finished for t in alone)
     assert one.score == pytest.approx(one.nbest[0].log_probability / lengths)
     assert one.alignment.shape == (len(one.tokens), len(one.source_tokens))
-
-
-def test_joined_candidates_come_best_first(bundle):
-    small = Translator([bundle], batching=Batching(max_source_length=12))
-    for seed in range(4):
-        (one,) = small.translate(" ".join(TEXTS[:4]), search=Sampling(n_best=6, temperature=3.0, seed=seed))
-        ranks = [(not candidate.finished, -candidate.score) for candidate in one.nbest]
-        assert one.parts > 1 and ranks == sorted(ranks)
 
 
 def test_long_text_with_truncate_is_truncated(bundle):
@@ -213,46 +180,6 @@ def test_translations_begin_with_their_prefixes(translator):
         translator.translate_window(["a dog", "a cat"], prefixes=["the"])
 
 
-@pytest.mark.parametrize(
-    "search", [None, BeamSearch(beam_size=2, length_penalty=0.5, normalization="gnmt", coverage_penalty=0.2)]
-)
-def test_score_of_a_found_translation_equals_that_of_the_search(translator, search):
-    found = list(translator.translate(TEXTS, search=search))
-    ended = [(text, one) for text, one in zip(TEXTS, found, strict=True) if one.finished]
-    assert len(ended) > 5
-    scored = translator.score([text for text, _ in ended], [one.tokens for _, one in ended], search=search)
-    for (_, one), pair in zip(ended, scored, strict=True):
-        assert pair.tokens == one.tokens
-        assert pair.score == float32_approx(one.score)
-        assert pair.log_probability == float32_approx(one.nbest[0].log_probability)
-
-
-def test_score_of_texts_blank_lines_and_unknown_tokens(translator):
-    pairs = list(translator.score(["the cat.", "", "a dog"], ["a cat.", "the", ""]))
-    assert [len(pair.token_log_probabilities) for pair in pairs] == [len(pair.tokens) + 1 for pair in pairs]
-    assert all(pair.score < 0 for pair in pairs)
-    with pytest.raises(UserError, match="vocabulary"):
-        list(translator.score(["a"], [["no such piece"]]))
-    for piece in ("<pad>", "<s>", "</s>"):
-        with pytest.raises(UserError, match=f"the target token '{piece}' is a control symbol"):
-            list(translator.score(["a"], [[piece]]))
-
-
-def test_score_of_a_source_that_would_be_split_warns(bundle, caplog):
-    small = Translator([bundle], batching=Batching(max_source_length=20))
-    list(small.score([" ".join(TEXTS[:12]), "a dog"], ["the cat", "the"]))
-    assert "1 sources are longer than 20 tokens" in caplog.text
-
-
-def test_score_of_a_blank_pair_equals_that_of_translate(translator):
-    found = list(translator.score(["the cat.", " ", "", "a dog"], ["a cat.", "", "", "the"]))
-    alone = list(translator.score(["the cat.", "a dog"], ["a cat.", "the"]))
-    assert [found[0].score, found[3].score] == [float32_approx(one.score) for one in alone]
-    assert [one.score for one in found[1:3]] == [0.0, 0.0] == [one.score for one in translator.translate([" ", ""])]
-    blank = ["\u3000", "\xa0", "\t", "\n"]
-    assert [one.score for one in translator.score(blank, [""] * 4)] == [0.0] * 4
-
-
 @pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(beam_size=3), Sampling(seed=2)])
 def test_learned_positions_limit_parts_and_outputs(search):
     model = {**tiny.TRANSFORMER, "positions": "learned", "maximum_positions": 12}
@@ -265,15 +192,6 @@ def test_learned_positions_limit_parts_and_outputs(search):
     batching = Batching(long_lines="truncate")
     (cut,) = Translator([tiny.bundle(model)], search, batching).translate(texts[-1:])
     assert cut.truncated and len(cut.source_tokens) <= 12
-
-
-@pytest.mark.parametrize("side", ["source", "translation"])
-def test_score_of_a_pair_that_is_too_long_names_its_number(side):
-    model = {**tiny.TRANSFORMER, "positions": "learned", "maximum_positions": 12}
-    translator = Translator([tiny.bundle(model)], batching=Batching(window=4))
-    short, long = ["the"] * 12, ["the"] * 6 + [" ".join(TEXTS)] + ["the"] * 5
-    with pytest.raises(UserError, match=rf"the {side} of pair 7 has \d+ tokens, but the model has positions for 11"):
-        list(translator.score(*((long, short) if side == "source" else (short, long))))
 
 
 def test_sampling_depends_on_the_number_of_the_sentence(translator):
@@ -351,58 +269,6 @@ def test_batches_have_at_most_max_tokens():
 def test_growing_windows_double_up_to_their_size():
     assert [len(window) for window in growing_windows(range(500), 200)] == [64, 128, 200, 108]
     assert [len(window) for window in growing_windows(range(5), 2)] == [2, 2, 1]
-
-
-SPELLINGS = ["the cat", "the cat", "a cat", "the cat", "a cat", "the dog"]
-
-
-@pytest.fixture
-def spelling(translator, monkeypatch):
-    """Let the beam hold these texts, best first, every other one in single letters; what it was asked for."""
-    target, asked = translator.tokenizers.target, []
-    pieces = target.pieces(range(len(target)))
-    letters = [[pieces.index(letter) for letter in "\u2581" + text.replace(" ", "\u2581")] for text in SPELLINGS]
-    tokens = [one if place % 2 else letters[place] for place, one in enumerate(target.encode(SPELLINGS))]
-    rows = [Hypothesis(one, -1.0 - place, -1.0 - place, True) for place, one in enumerate(tokens)]
-
-    def decode(sources, search, *_, **__):
-        asked.append((len(sources), getattr(search, "n_best", 1)))
-        return [rows[: asked[-1][1]] for _ in sources]
-
-    monkeypatch.setattr(translator.engine, "decode", decode)
-    return asked
-
-
-@pytest.mark.parametrize(
-    ("n_best", "texts", "scores"),
-    [
-        (1, ["the cat"], [-1.0]),
-        (2, ["the cat", "a cat"], [-1.0, -3.0]),
-        (3, ["the cat", "a cat", "the dog"], [-1.0, -3.0, -6.0]),
-        (6, ["the cat", "a cat", "the dog"], [-1.0, -3.0, -6.0]),
-    ],
-)
-def test_candidates_of_beam_search_have_different_texts(translator, spelling, n_best, texts, scores):
-    found = list(translator.translate(["a dog", "", "a cat"], search=BeamSearch(beam_size=6, n_best=n_best)))
-    for one in (found[0], found[2]):
-        assert [candidate.text for candidate in one.nbest] == texts
-        assert [candidate.score for candidate in one.nbest] == scores
-    assert found[1].text == ""
-    assert spelling == [(2, n_best), (2, 6)][: 1 if n_best in (1, 6) else 2]
-
-
-def test_samples_are_independent_and_may_repeat_a_text(translator):
-    search = Sampling(n_best=9, temperature=0.01, max_length_a=0, max_length_b=2)
-    (one,) = translator.translate("the cat", search=search)
-    assert len(one.nbest) == 9 > len({candidate.text for candidate in one.nbest})
-
-
-def test_record_has_all_candidates(translator):
-    (one,) = translator.translate(TEXTS[:1], n_best=3, alignment=True)
-    record = one.record()
-    assert [each["text"] for each in record["n_best"]] == [candidate.text for candidate in one.nbest]
-    assert record["n_best"][0].items() <= record.items()
-    assert len(next(translator.translate(TEXTS[:1], search="greedy")).record()["n_best"]) == 1
 
 
 @pytest.mark.parametrize("wrong", [None, 7, float("nan"), b"a dog", ["a dog"]])

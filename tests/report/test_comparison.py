@@ -8,13 +8,9 @@ import pytest
 from sacrebleu.metrics import BLEU, CHRF
 
 from seq2seq.errors import UserError
-from seq2seq.evaluation.metrics import evaluate_texts
 from seq2seq.report.comparison import compare
-from seq2seq.report.configurations import differences
 from seq2seq.report.figures import figures
 from seq2seq.report.headline import fairness, headline
-from seq2seq.report.render import part_note, part_rows
-from seq2seq.report.splits import share_of_alone
 from seq2seq.report.study import collect
 from seq2seq.report.systems import without_common_start
 
@@ -150,23 +146,6 @@ def test_length_losses_are_clustered_by_the_groups_of_segments(tmp_path, make_ru
     assert one["score"] == pytest.approx(other["score"]) and one["low"] != pytest.approx(other["low"])
 
 
-def test_settings_that_differ_are_named_once(tmp_path, make_run):
-    for model, tokens, rate in (("rnn", 4096, 0.2), ("conv", 2048, 0.2), ("luong", 2048, 0.3)):
-        config = {
-            "model": {"_target_": model, "width": tokens, "dropout": rate},
-            "data": {"max_tokens": tokens, "sizes": {"test": tokens}, "corpus": {"sizes": {"test": tokens}}},
-            "search": {"beam_size": tokens},
-            "trainer": {"threads": tokens},
-            "schedule": {"warmup": 5},
-        }
-        make_run(tmp_path / model, model, segments=5, config=config)
-    lines = fairness(compare(collect(tmp_path), baseline="rnn"))
-    [line] = [line for line in lines if line.startswith("Other settings that differ: ")]
-    named = line.removeprefix("Other settings that differ: ").removesuffix(".").split("; ")
-    assert {each.partition(" (")[0] for each in named} == {"data.max_tokens", "data.sizes.test", "model.dropout"}
-    assert "data.max_tokens (2048, 4096)" in named or "data.max_tokens (4096, 2048)" in named
-
-
 def test_comparison_holds_words_ngrams_sentences_attention_and_recipes(report):
     values, study = report
     assert values["words"]["counted_in"] == "training"
@@ -297,52 +276,6 @@ def test_names_lose_the_words_that_all_begin_with(tmp_path, make_run):
     assert without_common_start(["ab", "ac"]) == ["ab", "ac"]
 
 
-def test_the_set_of_all_lengths_is_shown_first_and_the_parts_of_its_family(tmp_path, make_run):
-    splits = ("test", "test_x2", "test_x3", "test_joined", "test_2017", "test_2017_x2")
-    for model, drop in (("rnn", 0.5), ("conv", 0.9)):
-        folder = make_run(tmp_path / f"{model}-grammar-seed1", model, segments=6, splits=splits)
-        metrics = json.loads((folder / "metrics.json").read_text())
-        for split, count in (("test_x2", 2), ("test_x3", 3), ("test_2017_x2", 2)):
-            metrics["splits"][split]["by_part"] = [
-                {"part": p + 1, "segments": 6, "bleu": {"score": 40.0 * drop**p}} for p in range(count)
-            ]
-        (folder / "metrics.json").write_text(json.dumps(metrics))
-    report = compare(collect(tmp_path))
-    assert report["split"] == "test_joined"
-    assert [table["split"] for table in report["parts"]] == ["test_x2", "test_x3"]
-    forgotten = [part["bleu"]["score"] for part in report["parts"][1]["systems"]["rnn"]]
-    assert forgotten == [40.0, 20.0, 10.0]
-    assert [table["split"] for table in compare(collect(tmp_path), split="test_2017_x2")["parts"]] == ["test_2017_x2"]
-
-
-def test_a_part_is_compared_with_the_same_segments_alone(tmp_path, make_run):
-    folder = make_run(tmp_path / "conv", "conv", segments=7)
-    texts = {kind: (folder / f"test.{kind}.txt").read_text().splitlines() for kind in ("src", "ref", "hyp")}
-    joined = {kind: [" ".join(lines[row : row + 2]) for row in (0, 2, 4)] for kind, lines in texts.items()}
-    for kind, lines in joined.items():
-        (folder / f"test_x2.{kind}.txt").write_text("\n".join(lines) + "\n")
-    metrics = json.loads((folder / "metrics.json").read_text())
-    parts = [texts["ref"][row : row + 2] for row in (0, 2, 4)]
-    scores = evaluate_texts(joined["hyp"], joined["ref"], joined["src"], samples=5, reference_parts=parts)
-    metrics["splits"]["test_x2"] = scores
-    (folder / "metrics.json").write_text(json.dumps(metrics))
-    [table] = compare(collect(tmp_path))["parts"]
-    for number, part in enumerate(table["systems"]["conv"]):
-        rows = slice(number, 6, 2)
-        alone = BLEU(force=True).corpus_score(texts["hyp"][rows], [texts["ref"][rows]]).score
-        assert part["alone"]["score"] == pytest.approx(alone)
-        assert share_of_alone(part) == pytest.approx(part["bleu"]["score"] / alone)
-        assert share_of_alone(part) == pytest.approx(1, abs=0.1)
-        assert part_rows(table)[1][number + 1].endswith(f"% of {alone:.1f}")
-    assert "100% means that nothing is forgotten" in part_note([table])
-    [chart] = [chart for name, chart in figures(compare(collect(tmp_path))).items() if name == "bleu-by-part"]
-    assert chart.y_label == "BLEU kept (%)"
-    (folder / "test.hyp.txt").unlink()
-    [table] = compare(collect(tmp_path), split="test_x2")["parts"]
-    assert share_of_alone(table["systems"]["conv"][0]) is None
-    assert "not the parts of one system" in part_note([table])
-
-
 def test_comet_is_compared_only_with_the_same_model(tmp_path, make_run):
     for model, signature in (("rnn", "comet:a"), ("conv", "comet:b")):
         folder = make_run(tmp_path / model, model, segments=5)
@@ -404,18 +337,3 @@ def test_effects_are_pairs_that_differ_in_one_setting(tmp_path, make_run):
     expected = systems[score["second"]]["bleu"]["score"] - systems[score["first"]]["bleu"]["score"]
     assert score["difference"] == pytest.approx(expected)
     assert 0 < score["p_value"] <= 1
-
-
-def test_differences_of_settings_by_hand():
-    first = {"seed": 1, "a": {"b": 1, "c": [1, 2]}, "model": {"_target_": "x.A", "p": 1}}
-    assert differences(first, {**first, "seed": 2}) == []
-    assert differences(first, {**first, "a": {"b": 1, "c": [2]}}) == [("a.c", "[1, 2]", "[2]")]
-    assert differences(first, {**first, "a": {"c": [1, 2]}}) == [("a.b", "1", "none")]
-    assert differences(first, {**first, "model": {"_target_": "x.B", "q": 7}}) == [("model", "A", "B")]
-    assert differences(first, {**first, "checkpoint": "start"}) == [("checkpoint", "none", "start")]
-
-
-def test_what_only_shows_or_places_a_run_is_no_difference():
-    first = {"trainer": {"average_last": 0, "samples": 4}, "data": {"cache_dir": "a"}}
-    second = {"trainer": {"average_last": 3, "samples": 8}, "data": {"cache_dir": "b"}}
-    assert differences(first, second) == [("trainer.average_last", "0", "3")]

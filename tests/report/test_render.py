@@ -5,7 +5,6 @@ import xml.etree.ElementTree as ElementTree
 from copy import deepcopy
 from html.parser import HTMLParser
 from io import StringIO
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +15,9 @@ from seq2seq.data.readers import read_lines
 from seq2seq.errors import UserError
 from seq2seq.evaluation.metrics import evaluate_texts
 from seq2seq.report.difficulty import loss_rows
-from seq2seq.report.draw import Chart, Point, Series, draw, log_ticks, nice_ticks, short_number, short_time, spread
 from seq2seq.report.render import build_report, difference_rows, example_rows, script_json, write_report
 from seq2seq.report.study import collect
-from seq2seq.report.tables import (
-    difference_text,
-    literal,
-    markdown_table,
-    p_text,
-    print_summary,
-    score_text,
-    summary_rows,
-    summary_table,
-)
+from seq2seq.report.tables import print_summary, score_text, summary_rows, summary_table
 
 EVIL = '</script><script>alert("x")</script><!-- <img src=x onerror=alert(1)> & \u2028'
 
@@ -342,22 +331,6 @@ def test_summary_is_a_table_on_a_terminal_and_markdown_in_a_pipe(built):
     assert summary_table(report).row_count == 2
 
 
-def test_markdown_table_escapes():
-    assert markdown_table([["a", "b"], ["x|y", "1"]]).splitlines() == [
-        "| a    |   b |",
-        "| ---- | --: |",
-        "| x\\|y |   1 |",
-    ]
-
-
-def test_texts_in_markdown_are_read_as_they_are():
-    assert literal("<unk> A&amp;B *x* a_b `c` [d](e) ~f~ \\") == (
-        "&lt;unk&gt; A&amp;amp;B \\*x\\* a\\_b \\`c\\` \\[d\\](e) \\~f\\~ \\\\"
-    )
-    assert literal("a\x1b[1mb\x07\tc\x85") == "a\ufffd\\[1mb\ufffd\tc\ufffd"
-    assert markdown_table([["a", "b"], ["x\r\ny\rz", "1"]]).splitlines()[2] == "| x  y z |   1 |"
-
-
 def test_example_rows_are_literal(built):
     report = built[1]
     texts = [text for _, text in example_rows(report)[1:]]
@@ -369,50 +342,3 @@ def test_example_rows_are_literal(built):
 def test_sentences_take_the_direction_of_their_script(built):
     for rule in (".line .text", ".ngrams tbody th", ".heatmap .words"):
         assert re.search(re.escape(rule) + r" {[^}]*unicode-bidi: plaintext", built[2])
-
-
-def test_numbers_times_and_p_values_are_short():
-    assert [short_number(v) for v in (0.25, 12, 3000, 2_400_000, 3e9)] == ["0.25", "12", "3k", "2.4M", "3B"]
-    assert [short_time(v) for v in (45, 720, 12600)] == ["45 s", "12 min", "3.5 h"]
-    assert [p_text(v) for v in (0.0001, 0.04, None)] == ["< 0.001", "0.040", "\u2013"]
-    assert [difference_text(v) for v in (1.24, -0.4, -0.01, None)] == ["+1.2", "\u22120.4", "0.0", "\u2013"]
-
-
-def test_ticks_enclose_the_values():
-    assert nice_ticks(0, 97) == [0, 20, 40, 60, 80, 100]
-    assert nice_ticks(0, 0) == [0, 0.2, 0.4, 0.6, 0.8, 1.0]
-    assert log_ticks(2.1, 38) == [2, 5, 10, 20, 50]
-    assert log_ticks(1, 1) == [1, 2]
-
-
-def test_labels_are_spread_without_overlap_inside_the_frame():
-    placed = spread([10, 11, 12, 200, 201], 17, 0, 210)
-    assert placed == sorted(placed)
-    assert all(b - a >= 17 - 1e-6 for a, b in pairwise(placed))
-    assert placed[0] >= 0 and placed[-1] <= 210
-
-
-@pytest.mark.parametrize("width", [860, 400])
-def test_a_chart_puts_larger_values_higher_and_names_every_line(width):
-    points = [Point(0, 10, 5, 15, "first"), Point(1, 90, 80, 95, "second <&>")]
-    series = [Series("up", 0, points), Series("flat <x>", 1, [Point(0, 50), Point(1, 50)])]
-    svg = ElementTree.fromstring(draw(Chart("T", "x", "y", series, [("a", "n=1"), ("b", "n=2")]), width, 400))
-    space = "{http://www.w3.org/2000/svg}"
-    lines = [line.get("points") for line in svg.iter(f"{space}polyline")]
-    (x0, y0), (x1, y1) = (map(float, pair.split(",")) for pair in lines[0].split())
-    assert x0 < x1 and y0 > y1
-    texts = [text.text for text in svg.iter(f"{space}text")]
-    assert {"up", "flat <x>", "a", "n=2"} <= set(texts)
-    assert "second <&>" in [title.text for title in svg.iter(f"{space}title")]
-    assert len(list(svg.iter(f"{space}polygon"))) == 1
-
-
-def test_seeds_have_an_inner_band():
-    points = [Point(0, 10, 5, 15, deviation=1.5), Point(1, 90, 80, 95, deviation=2.0)]
-    svg = ElementTree.fromstring(draw(Chart("T", "x", "y", [Series("a", 0, points)], [("a", ""), ("b", "")]), 860, 400))
-    outer, inner = (
-        sorted(float(pair.split(",")[1]) for pair in band.get("points").split())
-        for band in svg.iter("{http://www.w3.org/2000/svg}polygon")
-    )
-    assert outer[0] < inner[0] < inner[1] < outer[1] and outer[2] < inner[2] < inner[3] < outer[3]
-    assert Point(0, 0.5, deviation=0.8).seeds == (0.0, 1.3) and Point(0, 0.5).seeds is None
