@@ -27,6 +27,7 @@ from seq2seq.commands.choices import key_of, own_folders
 from seq2seq.commands.config_check import without_hydra
 from seq2seq.commands.configuration import checked
 from seq2seq.commands.explain import explain
+from seq2seq.commands.progress import Progress
 from seq2seq.commands.report import write_report
 from seq2seq.commands.train import named, several_processes, train
 from seq2seq.commands.workers import enter_worker, in_worker
@@ -240,35 +241,6 @@ def systems(config: DictConfig) -> list[tuple[str, list[str]]]:
         if name not in names:
             print(f"note: systems.{name} is ignored; the systems are {', '.join(names)}", file=sys.stderr)
     return [(name, [*own, *details.get(name, [])]) for name, own in found]
-
-
-class Progress:
-    """Progress of a comparison, for any of its processes. began: time.time() at the start."""
-
-    def __init__(self, folders: Sequence[Path], began: float) -> None:
-        self._runs = [Run(folder) for folder in folders]
-        self._began = began
-        self._before = {run.folder for run in self._runs if run.finished}
-
-    def __str__(self) -> str:
-        """'3 of 9 runs finished; 24 min, about 48 min to go'."""
-        finished = [run for run in self._runs if run.finished]
-        unfinished = [run for run in self._runs if run not in finished]  # other processes finish runs meanwhile
-        text = f"{len(finished)} of {len(self._runs)} runs finished; {(time.time() - self._began) / 60:.0f} min"
-        own = [run for run in finished if run.folder not in self._before]
-        if own and unfinished:
-            text += f", about {self._seconds_left(own, unfinished) / 60:.0f} min to go"
-        return text
-
-    def _seconds_left(self, finished: Sequence[Run], unfinished: Sequence[Run]) -> float:
-        """Estimate the time to go, as if each run took as long as the mean of the `finished` ones."""
-        durations = [run.metrics_file.stat().st_mtime - (run.started or self._began) for run in finished]
-        mean = sum(durations) / len(durations)
-        starts = [run.started or 0.0 for run in unfinished]
-        running = [max(0.0, mean - (time.time() - start)) for start in starts if start >= self._began]
-        waiting = len(unfinished) - len(running)
-        # The run that has just finished leaves room for the next.
-        return (sum(running) + waiting * mean) / (len(running) + 1) if waiting else max(running)
 
 
 def run_job(config: DictConfig, progress: Progress) -> Ended:
