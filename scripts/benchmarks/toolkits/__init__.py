@@ -22,42 +22,26 @@ INSTALLED = "installed.json"
 @dataclass(frozen=True)
 class Toolkit:
     """package: with its version. driver: a module here. needs: what it imports; its own list asks for an older torch
-    or for much that is not used here. torch: if it computes with torch. models: those that it can build.
-    forces_length: if outputs must have exactly the length asked for."""
+    or for much that is not used here. torch: if it computes with torch. models: those that it can build."""
 
     package: str
     driver: str
-    needs: tuple[str, ...]
+    needs: str
     torch: bool = True
     models: tuple[str, ...] = ("T", "B128")
-    forces_length: bool = True
 
 
 TOOLKITS = {
     "opennmt": Toolkit(
-        "OpenNMT-py==3.5.1",
-        "opennmt",
-        ("configargparse", "numpy", "pyonmttok>=1.38,<2", "pyyaml", "rapidfuzz", "sacrebleu"),
+        "OpenNMT-py==3.5.1", "opennmt", "configargparse numpy pyonmttok>=1.38,<2 pyyaml rapidfuzz sacrebleu"
     ),
     "eole": Toolkit(
         "eole==0.6.4",
         "opennmt",
-        (
-            *(
-                "aiohttp",
-                "fastapi",
-                "huggingface-hub",
-                "numpy",
-                "pillow",
-                "pydantic>=2",
-                "pyonmttok>=1.38,<2",
-                "pyyaml",
-            ),
-            *("requests", "rich", "sacrebleu", "safetensors", "sentencepiece<=0.2.2", "six", "tokenizers"),
-            *("torch-optimi", "uvicorn"),
-        ),
+        "aiohttp fastapi huggingface-hub numpy pillow pydantic>=2 pyonmttok>=1.38,<2 pyyaml requests rich sacrebleu "
+        "safetensors sentencepiece<=0.2.2 six tokenizers torch-optimi uvicorn",
     ),
-    "marian": Toolkit("pymarian==1.12.42", "marian", ("numpy",), torch=False, models=("T",), forces_length=False),
+    "marian": Toolkit("pymarian==1.12.42", "marian", "numpy", torch=False, models=("T",)),
 }
 
 
@@ -73,14 +57,14 @@ def install(name: str, folder: Path) -> dict[str, str]:
     """
     toolkit, python, marker = TOOLKITS[name], python_of(folder), folder / INSTALLED
     torch = [f"torch=={version('torch').partition('+')[0]}"] if toolkit.torch else []
-    wanted = [toolkit.package, *torch, *toolkit.needs]
+    wanted = [toolkit.package, *torch, *toolkit.needs.split()]
     if not marker.is_file() or json.loads(marker.read_text(encoding="utf-8"))["wanted"] != wanted:
         print(f"installing {toolkit.package} into {folder}", file=sys.stderr)
         if not python.exists():
             _quietly([sys.executable, "-m", "venv", str(folder)])
         pip = [str(python), "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check"]
         _quietly([*pip, "--no-deps", toolkit.package])
-        _quietly([*pip, *torch, *toolkit.needs])
+        _quietly([*pip, *wanted[1:]])
         marker.write_text(json.dumps({"wanted": wanted}), encoding="utf-8")
     packages = [toolkit.package.partition("==")[0], *(["torch"] if toolkit.torch else [])]
     code = "import json, sys; from importlib.metadata import version as v; print(json.dumps([*map(v, sys.argv[1:])]))"

@@ -171,11 +171,12 @@ def decode(job: dict[str, Any]) -> dict[str, Any]:
     engine.infer_file()
     seconds = time.perf_counter() - began
     outputs = [len(line.split(" ")) for line in output.read_text(encoding="utf-8").split("\n")[:-1]]
+    if set(outputs) != {job["length"]}:
+        raise RuntimeError(f"outputs have {min(outputs)} to {max(outputs)} tokens, not {job['length']}")
     return {
         "sentences_per_second": len(outputs) / seconds,
         "tokens_per_second": sum(outputs) / seconds,
         "seconds": seconds,
-        "lengths": [min(outputs), max(outputs)],
         "peak_memory_mb": peak_memory_mb(),
         "parameters": sum(one.numel() for one in model.parameters()),
     }
