@@ -6,7 +6,7 @@
     python scripts/benchmark.py startup
     python scripts/benchmark.py prepare --pairs 5000000 data.variants=16 data.processes=2
     python scripts/benchmark.py complexity --output data/results/complexity
-    VENVS=... DATA=... RUN=... python scripts/benchmark.py rivals --peers DIR --repetitions 3
+    python scripts/benchmark.py rivals --threads 2 --repetitions 3
 
 `key=value` are the overrides of `seq2seq train`. Every measurement runs alone, in a process of its own. A table goes to
 standard output; all values, with versions, machine and command, to a JSON file (--output). Figures are only worth

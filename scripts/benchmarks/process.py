@@ -8,6 +8,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -25,25 +26,42 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
 
 
-def fresh(function: str, settings: dict[str, Any]) -> dict[str, Any]:
+def fresh(
+    function: str, settings: dict[str, Any], python: str | Path = sys.executable, log: Path | None = None
+) -> dict[str, Any]:
     """Call `benchmarks.<module>.<function>(settings)` in a new process; what it returns. Plain values both ways.
+
+    python: the interpreter, if not this one. log: a file for what the process prints, which goes to standard error
+    otherwise.
 
     Raises:
         MeasurementFailed: it ended with an error.
     """
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         result = Path(folder) / "result.json"
+        output: Any = sys.stderr.fileno() if _has_descriptor() else subprocess.DEVNULL
+        if log:
+            output = stack.enter_context(open(log, "w", encoding="utf-8"))
         done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.process", function, str(result)],
+            [str(python), "-m", "benchmarks.process", function, str(result)],
             input=json.dumps(settings),
             text=True,
             env=environment(),
-            stdout=sys.stderr.fileno() if _has_descriptor() else subprocess.DEVNULL,
+            stdout=output,
+            stderr=output if log else None,
         )
         if done.returncode or not result.is_file():
-            raise MeasurementFailed(f"{function} failed (status {done.returncode}): {settings}")
+            status = f"{function} failed (status {done.returncode})"
+            if log:
+                printed = last_line(log.read_text(encoding="utf-8", errors="replace"))
+                raise MeasurementFailed(f"{status}: {printed} (see {log})")
+            raise MeasurementFailed(f"{status}: {settings}")
         found: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
         return found
+
+
+def last_line(text: str) -> str:
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "nothing printed")
 
 
 def _has_descriptor() -> bool:
@@ -79,13 +97,14 @@ def call() -> int:
     """The measuring process: function and result file as arguments, settings on standard input."""
     from seq2seq.errors import UserError
 
-    module, _, name = sys.argv[1].rpartition(".")
+    _, function, result = sys.argv
+    module, _, name = function.rpartition(".")
     try:
         found = getattr(import_module(f"benchmarks.{module}"), name)(json.load(sys.stdin))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    Path(sys.argv[2]).write_text(json.dumps(found), encoding="utf-8")
+    Path(result).write_text(json.dumps(found), encoding="utf-8")
     return 0
 
 

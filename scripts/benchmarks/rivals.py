@@ -1,94 +1,125 @@
 """Ours and other toolkits on the same work, interleaved, one run at a time; ratios with their spread.
 
---peers is a folder of drivers: run_bench.sh {train|decode} REPETITIONS REGEX, which runs every toolkit whose run name
-(train_T_onmt, beam5_B128_eole, ...) the expression matches, and appends a JSON line a run to $OUT. It needs VENVS
-(a virtual environment a toolkit), DATA (train, val and test .en and .de, as space-separated subwords) and RUN (their
-configurations and models) in the environment; see the README there. Nothing is copied from it.
+    python scripts/benchmark.py rivals --threads 2
 
-Ours reads the same files with tokenizer=word, so that every toolkit sees the same tokens, 8,000 of them for both
-languages. T: Transformer, 4+4 layers, width 128, feed-forward 256, 4 heads, dropout 0.3, tied embeddings. B128:
-Bahdanau, bi-GRU 128 each way, GRU 256, embeddings 256. Both: batches of 4096 tokens, label smoothing 0.1, Adam at
-0.0005, no clipping. "ours dropout" has dropout 0.3 on attention weights and inside feed-forward layers too, as some
-toolkits do. Training, decoding and memory are measured as by `benchmark.py train`, `decode` and `startup`.
+OpenNMT-py, Eole and Marian are installed from the package index, each into a virtual environment of its own under
+--venvs, where later calls find them; what cannot be installed or run is reported and the rest is measured. torch is of
+the same version on all sides. (Where pip chooses a build for GPUs, PIP_EXTRA_INDEX_URL saves gigabytes:
+https://download.pytorch.org/whl/cpu.) Everything runs on the CPU.
+
+The text is the built-in grammar's, up to 40 words a sentence, split into words, or with --multi30k Multi30k's, split
+into subwords; once, so that every toolkit sees the same tokens and the same joint vocabulary of at most 8,000 (ours
+reads them with tokenizer=word). T: Transformer, 4+4 layers, width 128, feed-forward 256, 4 heads, dropout 0.3, tied
+embeddings. B128: Bahdanau, bi-GRU 128 each way, GRU 256, embeddings 256; Marian cannot build it. Both: batches of 4096
+tokens, label smoothing 0.1, Adam at 0.0005, no clipping. "ours dropout" has dropout 0.3 on attention weights and inside
+feed-forward layers too, as OpenNMT-py and Eole have.
+
+Training, decoding and memory are measured as by `benchmark.py train`, `decode` and `startup`: target tokens a second
+without padding, with </s>; sentences of exactly 30 tokens a second, by models with nearly initial weights, theirs in
+batches of 64, ours in those and in its own. scripts/benchmarks/toolkits/ says how each toolkit is made to do so.
 
 A ratio is ours over theirs in the same repetition (above 1: ours is faster, or needs more memory); given are the
-median, the least and the greatest of the repetitions. Beside the JSON file a table in Markdown (.md) is written, and a
-line for each run as it ends (.jsonl).
+median, the least and the greatest of the repetitions. Beside the JSON file a table in Markdown (.md) is written, a
+line for each run as it ends (.jsonl), and what the toolkits print (a folder).
 """
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
+import sys
 import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import startup
-from benchmarks.decoding import LENGTH, first, threads
+from benchmarks.decoding import BATCH, LENGTH, SEARCHES, first, threads
 from benchmarks.process import MeasurementFailed, fresh
 from benchmarks.record import markdown, spread
+from benchmarks.toolkits import TOOLKITS, install, python_of
 
 if TYPE_CHECKING:
     import argparse
 
 OUTPUT = Path("runs/benchmark/rivals.json")
+VENVS = Path("runs/benchmark/venvs")
 GROUPS = ("train_T", "train_B128", "greedy_T", "greedy_B128", "beam5_T", "beam5_B128")
+TOKENS = 4096
+WORDS = ["tokenizer.byte_fallback=false", "tokenizer.normalization=nmt_nfkc", "tokenizer.vocabulary=8000"]
+GRAMMAR = ["data=grammar", "data.maximum_words=40", "data.sizes={train: 20000, valid: 200, test: 1000}"]
 SHARED = [
-    *("data=files", "data.source_language=en", "data.target_language=de", "data.valid='val.{language}'"),
-    *("tokenizer=word", "tokenizer.vocabulary=8001", "tokenizer.byte_fallback=false", "data.max_tokens=4096"),
+    *("data=files", "data.source_language=en", "data.target_language=de"),
+    *("tokenizer=word", "tokenizer.byte_fallback=false", f"data.max_tokens={TOKENS}"),
     *("optimizer.lr=0.0005", "schedule=constant", "trainer.gradient_clip_val=null", "label_smoothing=0.1"),
 ]
 MODELS = {"T": ["model=transformer"], "B128": ["model=bahdanau", "model.dropout=0.3"]}
 DROPOUT = ["model.attention_dropout=0.3", "model.activation_dropout=0.3"]
-PACKAGES = {
-    "joey": ("joeynmt", "joeynmt"),
-    "onmt": ("onmt", "OpenNMT-py"),
-    "eole": ("eole", "eole"),
-    "sockeye": ("sockeye", "sockeye"),
-    "hf": ("hf", "transformers"),
-    "ct2": ("hf", "ctranslate2"),
-}
-"""The environment and the package of the runs whose names begin so."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--peers", type=Path, required=True, metavar="DIR", help="the folder of run_bench.sh")
-    parser.add_argument(
-        "--groups", nargs="+", choices=GROUPS, default=list(GROUPS), metavar="GROUP", help="%(choices)s"
-    )
-    parser.add_argument(
-        "--rivals", default=".*", metavar="REGEX", help="on toolkits' names: 'onmt|eole' (default: all)"
-    )
+    parser.add_argument("--venvs", type=Path, default=VENVS, metavar="DIR", help="default: %(default)s")
+    parser.add_argument("--multi30k", type=Path, metavar="DIR", help="its train.en.gz ..., instead of the grammar")
+    for name, known in (("groups", tuple(GROUPS)), ("rivals", tuple(TOOLKITS))):
+        parser.add_argument(
+            f"--{name}", nargs="+", choices=known, default=list(known), metavar="NAME", help="of: %(choices)s"
+        )
     parser.add_argument("--repetitions", type=int, default=3, metavar="N")
-    parser.add_argument("--beam-sentences", type=int, default=320, metavar="N", help="for beam search in PyTorch")
+    parser.add_argument("--sentences", type=int, default=1000, metavar="N", help="for greedy search and CTranslate2")
+    parser.add_argument("--beam-sentences", type=int, default=320, metavar="N", help="for other beam search")
     parser.add_argument("--warm-up", type=int, default=10, metavar="N", help="updates before the clock starts")
     parser.add_argument("--updates", type=int, default=60, metavar="N", help="updates measured")
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    missing = [name for name in ("VENVS", "DATA", "RUN") if name not in os.environ]
-    if missing or not (options.peers / "run_bench.sh").is_file():
-        raise MeasurementFailed(f"set {', '.join(missing)}" if missing else f"{options.peers} has no run_bench.sh")
+    from seq2seq.pipeline.provenance import processor
+
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
     records: list[dict[str, Any]] = []
     log = options.output.with_suffix(".jsonl")
     log.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        work = Work(Path(folder), options)
+        work = Work(Path(folder).resolve(), options)
         for repetition in range(1, options.repetitions + 1):
             for group in options.groups:
-                runs = [lambda group=group: work.ours(group), lambda group=group: work.theirs(group)]
+                runs = work.runs(group)
                 for one in runs if repetition % 2 else reversed(runs):
                     for found in one():
                         records.append({"repetition": repetition, "group": group, **found})
                         with open(log, "a", encoding="utf-8") as stream:
                             stream.write(json.dumps(records[-1]) + "\n")
     groups = {group: compare([one for one in records if one["group"] == group]) for group in options.groups}
-    table = "\n\n".join(f"### {group}\n\n{group_table(found)}" for group, found in groups.items())
-    result = {"versions_of_rivals": versions(records), "failed": work.failed, "groups": groups, "records": records}
+    head = f"{processor()}, {threads(options.threads)} threads"
+    head += "".join(f"; {package} {version}" for found in work.versions.values() for package, version in found.items())
+    tables = [head, *(f"### {group}\n\n{group_table(found)}" for group, found in groups.items() if found["runs"])]
+    if work.failed:
+        tables.append("\n".join(["Not measured:", *(f"- {line}" for line in work.failed)]))
+    table = "\n\n".join(tables)
+    result = {"text": work.text, "versions_of_rivals": work.versions, "failed": work.failed, "groups": groups}
     options.output.with_suffix(".md").write_text(table + "\n", encoding="utf-8")
-    return {**result, "table": table}
+    return {**result, "records": records, "table": table}
+
+
+def write_text(settings: dict[str, Any]) -> dict[str, int]:
+    """Write each split of a corpus as tokens separated by spaces, and the vocabulary of its training split."""
+    from benchmarks.settings import compose_training, prepared
+
+    folder = Path(settings["folder"])
+    data = prepared(compose_training(settings["overrides"]))
+    known: set[str] = set()
+    for split in ("train", "valid", "test"):
+        sides = zip(("en", "de"), data.pairs(split), (data.tokenizers.source, data.tokenizers.target), strict=True)
+        for language, texts, tokenizer in sides:
+            lines = [tokenizer.pieces(ids) for ids in tokenizer.encode(texts)]
+            text = "".join(" ".join(line) + "\n" for line in lines)
+            (folder / f"{split}.{language}").write_text(text, encoding="utf-8")
+            if split == "train":
+                known.update(piece for line in lines for piece in line)
+    known.discard("<unk>")
+    (folder / "vocabulary.txt").write_text("".join(f"{piece}\n" for piece in sorted(known)), encoding="utf-8")
+    return {"pairs": data.sizes["train"], "vocabulary": len(known)}
 
 
 class Work:
@@ -97,31 +128,55 @@ class Work:
     def __init__(self, folder: Path, options: argparse.Namespace) -> None:
         self.folder, self.options = folder, options
         self.failed: list[str] = []
-        self.beam_input = folder / "beam.txt"
-        lines = Path(os.environ["DATA"], "test.en").read_text(encoding="utf-8").splitlines()
-        self.sentences = len(lines)
-        self.beam_input.write_text("\n".join(first(lines, options.beam_sentences)) + "\n", encoding="utf-8")
+        self.versions: dict[str, dict[str, str]] = {}
+        self.logs = options.output.with_suffix("")
+        self.logs.mkdir(exist_ok=True)
+        for name in options.rivals:
+            try:
+                self.versions[name] = install(name, options.venvs / name)
+            except MeasurementFailed as failure:
+                self.fail(f"{name}: {failure}")
+        corpus = [*GRAMMAR, "tokenizer=word"]
+        if options.multi30k:
+            corpus = ["data=multi30k", f"data.root='{options.multi30k.resolve()}'", "tokenizer=unigram"]
+        overrides = [*corpus, *WORDS, f"data.cache_dir='{folder / 'cache'}'"]
+        self.text = fresh("rivals.write_text", {"folder": str(folder), "overrides": overrides})
+        lines = [line for line in (folder / "test.en").read_text(encoding="utf-8").splitlines() if line]
+        self.sentences = {"greedy": options.sentences, "beam5": options.beam_sentences}
+        for search, count in self.sentences.items():
+            text = "\n".join(first(lines, count)) + "\n"
+            (folder / f"{search}.en").write_text(text, encoding="utf-8")
+        fresh("training.prepare", {"overrides": self.overrides("T")})
         self.prepared: dict[str, dict[str, Any]] = {}
+        self.saved: set[tuple[str, str]] = set()
+
+    def fail(self, line: str) -> None:
+        print(f"not measured: {line}", file=sys.stderr)
+        if line not in self.failed:
+            self.failed.append(line)
+
+    def runs(self, group: str) -> list[Callable[[], list[dict[str, Any]]]]:
+        """What is run in turn: ours, then each toolkit that can build the model."""
+        kind, _, model = group.partition("_")
+        able = [name for name in self.versions if model in TOOLKITS[name].models]
+        return [partial(self.ours, kind, model), *(partial(self.theirs, name, kind, model) for name in able)]
 
     def overrides(self, model: str) -> list[str]:
-        places = [f"data.root='{os.environ['DATA']}'", f"data.cache_dir='{self.folder / 'cache'}'"]
-        return [*places, *SHARED, *MODELS[model]]
+        places = [f"data.root='{self.folder}'", f"data.cache_dir='{self.folder / 'cache'}'"]
+        size = f"tokenizer.vocabulary={self.text['vocabulary'] + 4}"
+        return [*places, *SHARED, size, *MODELS[model]]
 
-    def ours(self, group: str) -> list[dict[str, Any]]:
-        kind, _, model = group.partition("_")
+    def ours(self, kind: str, model: str) -> list[dict[str, Any]]:
         return self.train(model) if kind == "train" else self.decode(kind, model)
 
     def train(self, model: str) -> list[dict[str, Any]]:
         found = []
         for name, more in [("ours", []), ("ours dropout", DROPOUT)][: 2 if model == "T" else 1]:
             overrides = [*self.overrides(model), *more]
-            if not (self.folder / "cache").exists():
-                fresh("training.prepare", {"overrides": overrides})
             settings = {"overrides": overrides, "warm_up": self.options.warm_up, "updates": self.options.updates}
             run = fresh("training.measure", settings)
-            value = run["target_tokens_per_second"]
             started = startup.first_update(overrides)
-            found.append({**entry(name, value, run), "startup_seconds": started, "details": run})
+            found.append(entry(name, run["target_tokens_per_second"], {**run, "startup_seconds": started}))
         return found
 
     def decode(self, search: str, model: str) -> list[dict[str, Any]]:
@@ -131,46 +186,50 @@ class Work:
             own = {"folder": str(folder), "checkpoint": None, "input": None, "exported": True}
             self.prepared[model] = fresh("decoding.prepare", {**own, "overrides": self.overrides(model)})
         prepared = self.prepared[model]
-        ways = {"ours": ("torch", "batches of 64"), "ours own batches": ("torch", "its own batches")}
+        ways = {"ours": ("torch", f"batches of {BATCH}"), "ours own batches": ("torch", "its own batches")}
         for kind in prepared["exports"]:
             ways[f"ours ctranslate2 {kind}"] = (f"ctranslate2 {kind}", "its own batches")
         found = []
         for name, (engine, batches) in ways.items():
-            torch = engine == "torch" and search == "beam5"
             job = {"folder": str(folder), "engine": engine, "search": search, "batches": batches, "length": LENGTH}
-            job["sentences"] = self.options.beam_sentences if torch else self.sentences
+            job["sentences"] = self.sentences[search if engine == "torch" else "greedy"]
             run = fresh("decoding.ours", {**job, "threads": threads(self.options.threads)})
-            found.append({**entry(name, run["sentences_per_second"], run), "parameters": prepared["parameters"]})
+            run["parameters"] = prepared["parameters"]
+            found.append(entry(name, run["sentences_per_second"], run))
         return found
 
-    def theirs(self, group: str) -> list[dict[str, Any]]:
-        output = self.folder / "results.jsonl"
-        output.write_text("", encoding="utf-8")
-        what = "train" if group.startswith("train") else "decode"
-        command = ["bash", str(self.options.peers / "run_bench.sh"), what, "1", f"^{group}_({self.options.rivals})$"]
-        own = {"OUT": str(output), "BEAM_INPUT": str(self.beam_input), "THREADS": str(threads(self.options.threads))}
-        own |= {"BENCH_WARMUP": str(self.options.warm_up), "BENCH_STEPS": str(self.options.updates)}
-        done = subprocess.run(command, env={**os.environ, **own}, stdout=subprocess.PIPE, text=True, check=True)
-        self.failed += [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
-        lines = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
-        found = []
-        for line in lines:
-            if line["kind"] == "decode" and (line["len_min"], line["len_max"]) != (30, 30):
-                self.failed.append(f"{line['tag']}: outputs of {line['len_min']} to {line['len_max']} tokens")
-            value = line["tok_s"] if what == "train" else line["sent_s"]
-            name = line["tag"].partition("/")[0].removeprefix(f"{group}_")
-            memory = {"peak_memory_mb": line["peak_rss_mb"], "parameters": line["params"]}
-            found.append({**entry(name, value, memory), "startup_seconds": line.get("startup_s"), "details": line})
-        return found
+    def theirs(self, name: str, kind: str, model: str) -> list[dict[str, Any]]:
+        """One run of a toolkit, or none, if it fails."""
+        job = {
+            **{"toolkit": name, "model": model, "threads": threads(self.options.threads)},
+            **{"text": str(self.folder), "pairs": self.text["pairs"], "batch_tokens": TOKENS},
+        }
+        call = partial(self.call, name, f"{kind}_{model}")
+        try:
+            job["folder"] = str(self.folder / f"{name}-{model}")
+            if (name, model) not in self.saved:  # also the first start, which compiles what pip installed
+                call("save", job)
+                self.saved.add((name, model))
+            if kind == "train":
+                measure = {"warm_up": self.options.warm_up, "updates": self.options.updates}
+                run = call("train", {**job, **measure, "folder": str(self.folder / f"{name}-train")})
+                return [entry(name, run["target_tokens_per_second"], run)]
+            search = {"input": str(self.folder / f"{kind}.en"), "beams": SEARCHES[kind]}
+            run = call("decode", {**job, **search, "length": LENGTH, "batch": BATCH})
+            return [entry(name, run["sentences_per_second"], run)]
+        except MeasurementFailed as failure:
+            self.fail(f"{name} {kind}_{model}: {failure}")
+            return []
+
+    def call(self, name: str, group: str, function: str, job: dict[str, Any]) -> dict[str, Any]:
+        python, log = python_of(self.options.venvs / name), self.logs / f"{name}_{group}_{function}.txt"
+        module = f"toolkits.{TOOLKITS[name].driver}"
+        return fresh(f"{module}.{function}", {**job, "began": time.time()}, python, log)
 
 
 def entry(name: str, value: float, run: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "name": name,
-        "value": value,
-        "peak_memory_mb": run["peak_memory_mb"],
-        "parameters": run.get("parameters"),
-    }
+    known = {key: run.get(key) for key in ("peak_memory_mb", "parameters", "startup_seconds")}
+    return {"name": name, "value": value, **known, "details": run}
 
 
 def compare(records: list[dict[str, Any]]) -> dict[str, Any]:
@@ -222,15 +281,3 @@ def group_table(group: dict[str, Any]) -> str:
 
 def ratio_cell(ratio: dict[str, float] | None) -> str:
     return f"{ratio['median']:.2f} [{ratio['minimum']:.2f}, {ratio['maximum']:.2f}]" if ratio else "-"
-
-
-def versions(records: list[dict[str, Any]]) -> dict[str, str]:
-    """Versions of the toolkits that ran, and of their torch, by package."""
-    found = {}
-    for beginning, (environment, package) in PACKAGES.items():
-        python = Path(os.environ["VENVS"]) / environment / "bin" / "python"
-        if any(one["name"].startswith(beginning) for one in records) and python.exists():
-            code = f"from importlib.metadata import version as v; print(v({package!r}), 'torch', v('torch'))"
-            done = subprocess.run([str(python), "-c", code], capture_output=True, text=True)
-            found[package] = done.stdout.strip() or "unknown"
-    return found
