@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from seq2seq.data.batching import Integers, TokenBatchSampler, collate, cut
 from seq2seq.data.cache import content_key
@@ -24,6 +25,9 @@ from seq2seq.errors import UserError
 from seq2seq.interfaces import UNK, Batch
 
 logger = logging.getLogger(__name__)
+
+SAMPLE_TOKENS = 4096
+"""Padded tokens of a batch of `TranslationData.sample_batches`."""
 
 
 class BatchLoader:
@@ -225,14 +229,16 @@ class TranslationData:
     def train_loader(self, rank: int = 0, world_size: int = 1) -> BatchLoader | StreamLoader:
         """Training batches, or the share of one process: each `iter` resumes where the last one stopped."""
         self.prepare()
-        return self._stream(rank, world_size) if self._streamed else self._batches(rank, world_size)
+        if self._streamed:
+            return self._stream(rank, world_size, self._tokenizer.sampling)
+        return self._batches(rank, world_size)
 
     @property
     def streaming(self) -> bool:
         """True if the training split is read while training instead of from a table."""
         return self._streamed is not None
 
-    def _stream(self, rank: int, world_size: int) -> StreamLoader:
+    def _stream(self, rank: int, world_size: int, sampling: float) -> StreamLoader:
         assert self._streamed
         return StreamLoader(
             self._streamed,
@@ -242,7 +248,7 @@ class TranslationData:
             self.seed,
             self.max_sentences,
             self.pad_to_multiple_of,
-            self._tokenizer.sampling,
+            sampling,
             self.pin_memory,
             rank,
             world_size,
@@ -302,10 +308,25 @@ class TranslationData:
         max_tokens: as in training, data.max_tokens if None. Nothing is shortened or dropped.
         """
         store = self._store(split)
-        widths = np.maximum(store.source_lengths, store.target_lengths)[store.order].astype(np.int64) + 1
-        bounds = cut(widths, max_tokens or self.max_tokens)
-        for start, end in pairwise(bounds.tolist()):
-            yield store.batch(store.order[start:end], self.pad_to_multiple_of)
+        yield from self._in_order(store, store.order, max_tokens or self.max_tokens)
+
+    def sample_batches(self, count: int) -> Iterator[Batch]:
+        """About `count` training pairs without subword sampling, the same in each call: evenly from the whole split and
+        sorted by length; of a stream, the first."""
+        if self._streamed:
+            left = count
+            for batch in self._stream(0, 1, sampling=0.0):
+                yield batch
+                if (left := left - len(batch)) <= 0:
+                    return
+            return
+        store = self._store("train")
+        yield from self._in_order(store, store.order[:: -(-len(store) // count)], SAMPLE_TOKENS)
+
+    def _in_order(self, store: TokenStore, order: NDArray[np.int32], max_tokens: int) -> Iterator[Batch]:
+        widths = np.maximum(store.source_lengths, store.target_lengths)[order].astype(np.int64) + 1
+        for start, end in pairwise(cut(widths, max_tokens).tolist()):
+            yield store.batch(order[start:end], self.pad_to_multiple_of)
 
     def longest(self, split: str, side: str) -> tuple[int, int]:
         """Tokens (without EOS) of the longest segment of a side, "source" or "target", and its row in the split."""

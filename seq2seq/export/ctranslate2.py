@@ -56,6 +56,7 @@ def export_ctranslate2(
     spec.register_target_vocabulary(bundle.tokenizers.target.pieces(range(len(bundle.tokenizers.target))))
     spec.validate()
     spec.optimize(quantization=quantization)
+    bundle = bundle.without_shortlist()
     with new_folder(folder) as temporary:
         spec.save(str(temporary))
         positions = spec.decoder.position_encodings.encodings.shape[0]

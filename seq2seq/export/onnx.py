@@ -52,6 +52,7 @@ def export_onnx(
         import_library(library, ONNX)
     if not hasattr(torch.onnx, "ops"):
         raise UserError(f"format=onnx needs torch 2.8 or newer; this is {torch.__version__}")
+    bundle = bundle.without_shortlist()
     with new_folder(folder) as temporary:
         description = write_graphs(bundle.model, temporary)
         (temporary / EXPORTS[ONNX]).write_text(json.dumps(description, indent=1), encoding="utf-8")

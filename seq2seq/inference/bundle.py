@@ -3,6 +3,7 @@
     config.yaml         format version, model, default search, languages, vocabulary sizes
     model.safetensors   weights
     tokenizer.model     or tokenizer.source.model and tokenizer.target.model
+    shortlist.safetensors  likely translations of each source token, where it was trained with search.shortlist
     README.md           the model card
 
 Loading runs no pickle and builds only classes of this package.
@@ -14,7 +15,7 @@ import hashlib
 import json
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +40,9 @@ from seq2seq.inference.card import model_card
 from seq2seq.inference.export_folder import export_format
 from seq2seq.inference.safe_build import Allowance, build, read_yaml
 from seq2seq.run import Run
-from seq2seq.search import Search
+from seq2seq.search import Search, Shortlist
 
-WEIGHTS, CARD = "model.safetensors", "README.md"
+WEIGHTS, SHORTLIST, CARD = "model.safetensors", "shortlist.safetensors", "README.md"
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class Bundle:
     model: nn.Module
     tokenizers: TokenizerPair
     config: dict[str, Any]
+    shortlist: Shortlist | None = None
 
     @property
     def search(self) -> Search:
@@ -61,6 +63,13 @@ class Bundle:
     def languages(self) -> tuple[str | None, str | None]:
         """The source and target language."""
         return configured_languages(self.config)
+
+    def without_shortlist(self) -> Bundle:
+        """The same model with a default search over the whole vocabulary, for places that cannot keep the shortlist."""
+        search = self.config["search"]
+        if not search or not search.get("shortlist"):
+            return self
+        return replace(self, config={**self.config, "search": {**search, "shortlist": 0}}, shortlist=None)
 
     def digest(self) -> str:
         """SHA-256 of the model's settings, weights and tokenizers in hexadecimal: the identity of what was scored."""
@@ -79,6 +88,8 @@ class Bundle:
         """
         with new_folder(folder) as temporary:
             save_file(unique_tensors(self.model), temporary / WEIGHTS, metadata={"format": "pt"})
+            if self.shortlist is not None:
+                save_file(vars(self.shortlist), temporary / SHORTLIST)
             card = model_card(self.config, count_parameters(self.model), metrics)
             write_companions(self, self.config, temporary, card)
 
@@ -95,11 +106,29 @@ class Bundle:
             raise UserError(f"{folder / CONFIG} is not UTF-8 text: the bundle is damaged") from error
         config = read_yaml(text, str(folder / CONFIG))
         check_format(config, folder)
-        try:
-            weights = load_file(folder / WEIGHTS, device="cpu")
-        except (SafetensorError, OSError, ValueError) as error:
-            raise UserError(f"{folder / WEIGHTS} is damaged or not a safetensors file: {error}") from error
-        return build_bundle(config, weights, TokenizerPair.load(folder), str(folder), device)
+        bundle = build_bundle(config, load_tensors(folder / WEIGHTS), TokenizerPair.load(folder), str(folder), device)
+        return replace(bundle, shortlist=load_shortlist(folder / SHORTLIST, bundle.tokenizers))
+
+
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path, device="cpu")
+    except (SafetensorError, OSError, ValueError) as error:
+        raise UserError(f"{path} is damaged or not a safetensors file: {error}") from error
+
+
+def load_shortlist(path: Path, tokenizers: TokenizerPair) -> Shortlist | None:
+    """Load a bundle's table of translations; None where it has none. Raises UserError if it is damaged."""
+    if not path.is_file():
+        return None
+    found = load_tensors(path)
+    shapes = {name: tuple(tensor.shape) for name, tensor in found.items() if tensor.dtype == torch.int32}
+    source, target = len(tokenizers.source), len(tokenizers.target)
+    candidates, frequent = shapes.get("candidates", ()), shapes.get("frequent", ())
+    fits = len(found) == len(candidates) == 2 and candidates[0] == source and len(frequent) == 1
+    if not fits or any(((ids < 0) | (ids >= target)).any() for ids in found.values()):
+        raise UserError(f"{path} is damaged: it is no table of {source} source tokens and {target} target tokens")
+    return Shortlist(**found)
 
 
 def load_bundle(path: str | Path, device: torch.device | str = "cpu") -> Bundle:
@@ -153,7 +182,7 @@ def load_checkpoint(path: str | Path, device: torch.device | str = "cpu") -> Bun
         config = describe(_part(run, "model"), _part(run, "search", {}), tokenizers, source, target)
     except UserError as error:
         raise UserError(f"{path} is not a checkpoint of this package, or damaged: {error}") from error
-    return build_bundle(config, weights, tokenizers, str(path), device)
+    return build_bundle(config, weights, tokenizers, str(path), device).without_shortlist()
 
 
 def _part(whole: Any, name: str, missing: Mapping[str, Any] | None = None) -> Mapping[str, Any]:

@@ -45,7 +45,8 @@ class CTranslate2Engine:
     places of finished hypotheses with further live ones, and it stops once beam_size hypotheses have finished, even if
     a live one could still win. Where tokens are forbidden (suppress_unknown, no_repeat_ngram, a minimum length), it
     distributes their probability over the others before scoring. Sampling, forced prefixes, diverse groups, GNMT
-    normalization, coverage penalty and min_length_a are refused. Outputs are no longer than the model's positions.
+    normalization, coverage penalty, min_length_a and shortlists are refused. Outputs are no longer than the model's
+    positions.
     """
 
     def __init__(self, export: Export, device: torch.device | str = "cpu") -> None:
@@ -237,6 +238,8 @@ def decoding_options(search: Search) -> dict[str, Any]:
     refuse_ranking(search.ranking)
     if search.min_length_a:
         raise UserError("search.min_length_a is not available with engine=ctranslate2; use search.min_length_b")
+    if search.shortlist:
+        raise UserError("search.shortlist is not available with engine=ctranslate2; use the run or its bundle")
     beams = 1
     if isinstance(search, BeamSearch):
         beams = search.beam_size

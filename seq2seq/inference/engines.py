@@ -14,7 +14,7 @@ from seq2seq.attention import lengths_to_mask
 from seq2seq.errors import UserError, out_of_memory
 from seq2seq.inference.forking import limit_threads_after_fork
 from seq2seq.interfaces import EOS, PAD, Hypothesis
-from seq2seq.search import Search, decode_batch, score_pairs
+from seq2seq.search import Search, Shortlist, decode_batch, score_pairs
 from seq2seq.search.forced_decoding import Scored
 from seq2seq.search.penalties import NO_COVERAGE, Ranking
 
@@ -69,8 +69,11 @@ class Engine(Protocol):
 class TorchEngine:
     """`Engine` of one model, or of several as an ensemble, with this package's own search."""
 
-    def __init__(self, models: Sequence[Any], device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self, models: Sequence[Any], device: torch.device | str = "cpu", shortlist: Shortlist | None = None
+    ) -> None:
         self.models = list(models)
+        self.shortlist = shortlist
         self.device = torch.device(device)
         sources, outputs = ([getattr(model, name) for model in models] for name in ("longest_source", "longest_output"))
         self.longest_source = min((longest for longest in sources if longest is not None), default=None)
@@ -79,6 +82,24 @@ class TorchEngine:
     def check(self, search: Search) -> None:
         if search.ranking.coverage_penalty and not any(model.attends for model in self.models):
             raise UserError(NO_COVERAGE)
+        self._shortlist(search)
+
+    def _shortlist(self, search: Search) -> Shortlist | None:
+        """The shortlist that a search asks for. Raises UserError if this model has none of that size."""
+        wanted = getattr(search, "shortlist", 0)
+        if not wanted:
+            return None
+        if self.shortlist is None:
+            raise UserError(
+                f"search.shortlist={wanted} needs a table of translations, which this model has none of\n"
+                "Train with that key, and the bundle will have one; search.shortlist=0 does without."
+            )
+        if wanted > (most := self.shortlist.candidates.shape[1]):
+            raise UserError(
+                f"search.shortlist={wanted}: the model's table has {most} translations of each source token\n"
+                f"Give at most {most}, or train with search.shortlist={wanted}."
+            )
+        return self.shortlist.first(wanted)
 
     def decode(
         self,
@@ -91,6 +112,7 @@ class TorchEngine:
         with_weights: bool = False,
     ) -> list[list[Hypothesis]]:
         limit_threads_after_fork()
+        shortlist = self._shortlist(search)
 
         def decode(places: list[int]) -> list[list[Hypothesis]]:
             source, mask = self._pad([sources[place] for place in places])
@@ -103,6 +125,7 @@ class TorchEngine:
                 prefix=forced if any(forced) else None,
                 numbers=places if numbers is None else [numbers[place] for place in places],
                 with_weights=with_weights,
+                shortlist=shortlist,
             )
 
         return by_batches(source_lengths(sources), max_tokens, partial(in_halves, decode))

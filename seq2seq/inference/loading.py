@@ -37,7 +37,8 @@ def start_engine(bundles: Sequence[Bundle | Export], device: torch.device) -> En
     """The engine for one model, or for an ensemble of bundles."""
     models = [bundle.model for bundle in bundles if isinstance(bundle, Bundle)]
     if len(models) == len(bundles):
-        return TorchEngine(models, device)
+        tables = (bundle.shortlist for bundle in bundles if isinstance(bundle, Bundle))
+        return TorchEngine(models, device, next((table for table in tables if table is not None), None))
     if len(bundles) > 1:
         raise UserError("an ensemble needs runs or bundles; exports translate alone")
     (export,) = (bundle for bundle in bundles if isinstance(bundle, Export))

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from functools import partial
 from os import PathLike
 from typing import Any
 
+import torch
+
+from seq2seq.data.lexical_translation import translation_candidates
+from seq2seq.data.translation_data import TranslationData
 from seq2seq.errors import UserError
 from seq2seq.evaluation.metrics import summary
 from seq2seq.inference.bundle import Bundle, count_parameters, load_checkpoint
@@ -23,10 +30,16 @@ from seq2seq.pipeline.ranks import is_rank_zero, process_group
 from seq2seq.pipeline.resume import check_same
 from seq2seq.pipeline.scoring import score_split, write_word_counts
 from seq2seq.run import Run
+from seq2seq.search import Shortlist
 from seq2seq.training.loop import TrainingResult, fit
 from seq2seq.training.signals import TrainingInterrupted
 from seq2seq.training.state import seed_everything
 from seq2seq.training.validation import primary_score
+
+SHORTLIST_PAIRS = 50_000
+"""Training pairs that the translations of a shortlist are estimated from."""
+
+logger = logging.getLogger(__name__)
 
 
 def train(job: Job, run_dir: str | PathLike[str] | None = None, callbacks: Sequence[Any] = ()) -> Run:
@@ -151,6 +164,9 @@ def finish(job: Job, run: Run, result: TrainingResult) -> None:
     """Score the trained model on its test sets; write bundle/ and metrics.json."""
     data, settings = job.data, job.settings
     bundle = load_checkpoint(result.checkpoint, result.device)
+    if settings["search"].get("shortlist"):
+        shortlist = build_shortlist(data, settings["search"]["shortlist"])
+        bundle = replace(bundle, config={**bundle.config, "search": settings["search"]}, shortlist=shortlist)
     translator = Translator([bundle], device=result.device)
     write_word_counts(data, run.word_counts)
     metrics = {
@@ -182,6 +198,17 @@ def finish(job: Job, run: Run, result: TrainingResult) -> None:
     run.write_metrics(metrics)
     for split, scores in metrics["splits"].items():
         print(f"{run}  {split}  {summary(scores)}")
+
+
+def build_shortlist(data: TranslationData, count: int) -> Shortlist:
+    """Estimate the `count` most probable translations of each source token from training pairs."""
+    began = time.perf_counter()
+    source, target = data.tokenizers.source, data.tokenizers.target
+    found = translation_candidates(
+        partial(data.sample_batches, SHORTLIST_PAIRS), len(source), len(target), count, data.tokenizers.joint
+    )
+    logger.info("likely translations of the source tokens estimated in %.0f s", time.perf_counter() - began)
+    return Shortlist(*map(torch.from_numpy, found))
 
 
 def _earlier_scores(run: Run, bundle: Bundle) -> dict[str, Any]:

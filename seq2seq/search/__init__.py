@@ -15,6 +15,7 @@ from seq2seq.search.methods import (
 from seq2seq.search.options import Search
 from seq2seq.search.penalties import Ranking
 from seq2seq.search.sampling import Sampling
+from seq2seq.search.shortlist import Shortlist
 from seq2seq.search.steps import decode_batch
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Scored",
     "Search",
     "SearchChoice",
+    "Shortlist",
     "chosen_search",
     "decode_batch",
     "method_name",

@@ -61,6 +61,7 @@ class Options:
     - min_length_a, min_length_b: EOS is not allowed before floor(a * source + b) tokens (the maximum takes precedence).
     - no_repeat_ngram: n > 0 forbids any n-gram from occurring twice in one output.
     - suppress_unknown: UNK is never generated. (PAD and BOS never are.)
+    - shortlist: n > 0 lets whoever decodes with a `Shortlist` restrict the vocabulary to n translations of each token.
     - length_penalty, normalization (power or gnmt), coverage_penalty: terms of a hypothesis' score, see `Ranking`.
 
     A forced prefix overrides all of these.
@@ -72,6 +73,7 @@ class Options:
     min_length_b: float = 0
     no_repeat_ngram: int = 0
     suppress_unknown: bool = False
+    shortlist: int = 0
     length_penalty: float = 1.0
     normalization: str = "power"
     coverage_penalty: float = 0.0
@@ -81,6 +83,7 @@ class Options:
             at_least(name, getattr(self, name), 0)
         at_least("coverage_penalty", self.coverage_penalty, 0)
         whole("no_repeat_ngram", self.no_repeat_ngram, 0)
+        whole("shortlist", self.shortlist, 0)
         if self.max_length_a == 0 and self.max_length_b < 1:
             raise UserError("search.max_length_a and max_length_b allow no token at all; raise one of them")
         if self.normalization not in ("power", "gnmt"):

@@ -38,6 +38,7 @@ class SearchOptions(BaseModel):
     min_length_b: float | None = None
     no_repeat_ngram: int | None = Field(default=None, description="n > 0: no n tokens in a row occur twice")
     suppress_unknown: bool | None = Field(default=None, description="never generate the unknown token")
+    shortlist: int | None = Field(default=None, description="n > 0: only n translations of each source token; 0: any")
 
 
 class TranslateRequest(BaseModel):

@@ -129,6 +129,7 @@ def test_search_options_take_effect_in_ctranslate2(exported):
         (GreedySearch(normalization="gnmt"), "gnmt"),
         (BeamSearch(coverage_penalty=0.1), "coverage_penalty"),
         (BeamSearch(min_length_a=0.1), "min_length_a"),
+        (GreedySearch(shortlist=5), "shortlist"),
     ],
 )
 def test_search_that_ctranslate2_lacks_is_refused(search, message):
