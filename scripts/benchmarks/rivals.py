@@ -91,8 +91,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                         with open(log, "a", encoding="utf-8") as stream:
                             stream.write(json.dumps(records[-1]) + "\n")
     groups = {group: compare([one for one in records if one["group"] == group]) for group in options.groups}
-    head = f"{processor()}, {threads(options.threads)} threads"
-    head += "".join(f"; {package} {version}" for found in work.versions.values() for package, version in found.items())
+    packages = {package: version for found in work.versions.values() for package, version in found.items()}
+    head = f"{processor()}, threads: {threads(options.threads)}"
+    head += "".join(f"; {package} {version}" for package, version in packages.items())
     tables = [head, *(f"### {group}\n\n{group_table(found)}" for group, found in groups.items() if found["runs"])]
     if work.failed:
         tables.append("\n".join(["Not measured:", *(f"- {line}" for line in work.failed)]))
