@@ -157,7 +157,7 @@ class Work:
             self.failed.append(line)
 
     def runs(self, group: str) -> list[Callable[[], list[dict[str, Any]]]]:
-        """What is run in turn: ours, then each toolkit that can build the model."""
+        """Return the runs of a group: ours, then each toolkit that can build the model."""
         kind, _, model = group.partition("_")
         able = [name for name in self.versions if model in TOOLKITS[name].models]
         return [partial(self.ours, kind, model), *(partial(self.theirs, name, kind, model) for name in able)]

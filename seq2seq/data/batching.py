@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -274,3 +274,26 @@ def _divide(bounds: NDArray[np.int64], parts: int) -> NDArray[np.int64]:
             break
         bounds = np.insert(bounds, largest + 1, (bounds[largest] + bounds[largest + 1]) // 2)
     return bounds
+
+
+class BatchLoader:
+    """Training batches, made in this process as they are asked for; the state is that of the batch order."""
+
+    def __init__(self, sampler: TokenBatchSampler, make: Callable[[Integers], Batch], pin_memory: bool = False):
+        self.sampler = sampler
+        self._make = make
+        self._pin_memory = pin_memory
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def __iter__(self) -> Iterator[Batch]:
+        for indices in self.sampler:
+            batch = self._make(indices)
+            yield batch.pin_memory() if self._pin_memory else batch
+
+    def state_dict(self) -> dict[str, int]:
+        return self.sampler.state_dict()
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.sampler.load_state_dict(state)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from seq2seq.data.batching import Integers, TokenBatchSampler, collate, cut
+from seq2seq.data.batching import BatchLoader, Integers, TokenBatchSampler, collate, cut
 from seq2seq.data.cache import content_key
 from seq2seq.data.concatenation import ConcatenatedCorpus
 from seq2seq.data.corpora import Corpus, check_split
@@ -28,29 +28,6 @@ logger = logging.getLogger(__name__)
 
 SAMPLE_TOKENS = 4096
 """Padded tokens of a batch of `TranslationData.sample_batches`."""
-
-
-class BatchLoader:
-    """Training batches, made in this process as they are asked for; the state is that of the batch order."""
-
-    def __init__(self, sampler: TokenBatchSampler, make: Callable[[Integers], Batch], pin_memory: bool = False):
-        self.sampler = sampler
-        self._make = make
-        self._pin_memory = pin_memory
-
-    def __len__(self) -> int:
-        return len(self.sampler)
-
-    def __iter__(self) -> Iterator[Batch]:
-        for indices in self.sampler:
-            batch = self._make(indices)
-            yield batch.pin_memory() if self._pin_memory else batch
-
-    def state_dict(self) -> dict[str, int]:
-        return self.sampler.state_dict()
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.sampler.load_state_dict(state)
 
 
 class TranslationData:
