@@ -25,7 +25,7 @@ CURVE_POINTS = 250
 
 BEAM_NUMBERS = ("length_ratio", "sentences_per_second")
 
-INTERVAL = "95% bootstrap interval"
+INTERVAL = "95% bootstrap intervals"
 MEAN_BOUNDS = "the means of the runs' 95% bootstrap bounds"
 """The bounds of a score: of one run, and of a mean over seeds."""
 
